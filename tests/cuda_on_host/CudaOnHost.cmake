@@ -1,8 +1,8 @@
-# test_cuda_on_host: the kernels and their tests on a processor, from copies that copy_kernels.cmake makes.
+# test_cuda_on_host: runs the kernels and their tests on a CPU, from copies that copy_kernels.cmake makes.
 set(cuda_on_host ${CMAKE_CURRENT_LIST_DIR})
 set(cuda_on_host_copies ${CMAKE_CURRENT_BINARY_DIR}/cuda_on_host)
 
-# The mutations, for the test that goes through them.
+# The mutations, for the test that runs them all.
 set(mutation_rows "")
 function(mutation what file n old new tests)
   set(mutation_rows "${mutation_rows}{\"${what}\", \"${tests}\"},\n" PARENT_SCOPE)
@@ -23,23 +23,23 @@ foreach(original IN LISTS originals)
     COMMENT "" VERBATIM)
   list(APPEND cuda_on_host_sources ${copy})
 endforeach()
-# Copies are checked by nvcc's warnings. They read 16 bytes of values at once, as it lets them.
+# nvcc's warnings check the original kernels. They access values as vectors of 16 bytes, which nvcc allows.
 set_source_files_properties(${cuda_on_host_sources} PROPERTIES COMPILE_OPTIONS "-O2;-w;-fno-strict-aliasing")
 file(GLOB emulation CONFIGURE_DEPENDS ${cuda_on_host}/emulation/*.cpp)
 set_source_files_properties(${emulation} PROPERTIES COMPILE_OPTIONS -O2)
-# This test wants the real dflop::cuda, not the copies.
+# This test needs the real dflop::cuda, not the copies.
 set_source_files_properties(${cuda_on_host}/cudnn_attention_test.cpp PROPERTIES COMPILE_OPTIONS -Ucuda)
 
-# The kernels' own tests, those of the emulation, and of what it sees.
+# The tests of the kernels, of the emulation, and of the errors that it detects.
 dflop_test(cuda_on_host OWN_MAIN
   SOURCES ${cuda_on_host_sources} cuda/kernels_attention_test.cpp cuda/kernels_linear_test.cpp
     cuda/kernels_lookup_test.cpp cuda/kernels_rows_test.cpp
   LIBRARIES dflop_kernels Boost::context
   SLOW Precision/* Kernels/Mutations* SHARDS 4 UNSANITIZED Kernels/Mutations* *WithFewMulti*)
 target_include_directories(test_cuda_on_host BEFORE PRIVATE ${cuda_on_host}/instead ${cuda_on_host_copies})
-# With the CUDA Toolkit the same program has the real ones, too.
+# With the CUDA Toolkit, the same program also contains the real kernels.
 target_compile_definitions(test_cuda_on_host PRIVATE cuda=cuda_on_host
   make_cuda_kernels=make_cuda_kernels_on_host attention_library=attention_library_on_host)
-# The tests compare many numbers; what is optimised cannot have headers that were compiled without.
+# The tests compare many numbers, so they are optimized. Precompiled headers without optimization cannot be used then.
 target_compile_options(test_cuda_on_host PRIVATE -O1)
 set_target_properties(test_cuda_on_host PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)

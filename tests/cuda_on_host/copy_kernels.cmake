@@ -1,10 +1,10 @@
-# cmake -DFROM=<file of kernels/cuda> -DTO=<copy> -DMUTATIONS=<mutations.cmake> -P copy_kernels.cmake
-# Copies a source with its mutations in it, each done where its number is the one that is wanted, and with shared
-# memory as the emulation has it. Lines keep their numbers.
+# cmake -DFROM=<file of kernels/cuda> -DTO=<copy> -DMUTATIONS=<mutations.cmake> -P copy_kernels.cmake Copies a source and
+# inserts its mutations, each active if its number is selected, and replaces shared memory by the emulation's. Line numbers stay
+# the same.
 file(READ ${FROM} text)
 get_filename_component(name ${FROM} NAME)
 
-# mutation(<name> <file> <n> <text> <other> <tests>): where the n-th <text> of the file stands, <other> does.
+# mutation(<name> <file> <n> <text> <other> <tests>): replaces the n-th <text> of the file by <other>.
 set(number 0)
 function(mutation what file n old new tests)
   math(EXPR number "${number} + 1")
@@ -44,5 +44,5 @@ string(REGEX REPLACE "extern __shared__ (__align__\\([^)]*\\) )?([A-Za-z0-9_]+) 
   "auto* \\3 = reinterpret_cast<\\2*>(emulation::block().shared());" text "${text}")
 string(REGEX REPLACE "__shared__ ([A-Za-z0-9_]+) ([a-z_]+)((\\[[^]]*\\])+);"
   "static emulation::SharedArray<\\1\\3> \\2_memory; auto& \\2 = \\2_memory.of_block();" text "${text}")
-# nvcc includes that header by itself.
+# nvcc includes this header automatically.
 file(WRITE ${TO} "#include <cuda_runtime.h>\n#line 1 \"${FROM}\"\n${text}")

@@ -1,5 +1,5 @@
-// What cuDNN has against graphs of attention, by the check that needs no device. Nothing is computed. It is
-// built where kernels/cuda/cudnn_attention.cpp is, and skipped where the library is missing.
+// Checks which attention graphs cuDNN accepts, with its check that needs no device. Nothing is computed. The
+// test is built together with kernels/cuda/cudnn_attention.cpp, and skipped if the library is missing.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -28,7 +28,7 @@ TEST(CudnnAttention, BucketsHoldTheirCountsClosely) {
   }
 }
 
-/// Heads of SigLIP, Qwen2.5-VL's encoder, and the LLMs, with and without groups.
+/// Head shapes of SigLIP, Qwen2.5-VL's encoder and the LLMs, with and without groups.
 TEST(CudnnAttention, TakesWhatOurModelsHave) {
   try {
     for (const int head_dim : {64, 72, 80, 128}) {
@@ -48,7 +48,7 @@ TEST(CudnnAttention, TakesWhatOurModelsHave) {
   }
 }
 
-/// A deterministic backward of ragged sequences needs compute capability 9.0; the check says nothing of a
+/// A deterministic backward of ragged sequences needs compute capability 9.0. The check does not cover the
 /// forward.
 TEST(CudnnAttention, RefusesOlderDevices) {
   try {

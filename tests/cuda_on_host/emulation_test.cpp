@@ -1,4 +1,4 @@
-// The emulation computes what CUDA and the PTX ISA say, and reports what a GPU would not forgive.
+// The emulation follows CUDA and the PTX ISA, and reports the errors that a GPU would punish.
 #include <cuda_bf16.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ int thread() {
   return static_cast<int>(threadIdx.x);
 }
 
-/// What run() throws; empty where it does not.
+/// Returns the message that run() throws; empty if it does not throw.
 std::string error_of(int threads, std::size_t shared_bytes, const std::function<void()>& kernel) {
   try {
     block().run(dim3(static_cast<unsigned>(threads)), shared_bytes, WarpOrder::forward, kernel);
@@ -36,7 +36,7 @@ void expect_error(const std::string& expected, int threads, const std::function<
   EXPECT_EQ(error_of(64, 64, [] { __syncthreads(); }), "") << "the next block runs as if nothing were";
 }
 
-/// The threads of two warps, as they come to a barrier.
+/// Returns the threads of two warps in the order in which they arrive at a barrier.
 Numbers order_of_threads(WarpOrder order) {
   Numbers threads;
   block().run(dim3(64), 0, order, [&] {
@@ -56,7 +56,7 @@ TEST(CudaOnHostBlock, RunsWarpsInTheOrderAskedFor) {
   EXPECT_EQ(drawn.size(), 2U) << "both warps come first in some of 20 blocks";
 }
 
-/// In each phase no thread passes the barrier before all have come.
+/// In each phase, no thread passes the barrier before all threads have arrived.
 TEST(CudaOnHostBlock, BarriersHoldEveryThread) {
   for (const WarpOrder order : {WarpOrder::forward, WarpOrder::backward, WarpOrder::drawn}) {
     int come[3] = {};
@@ -70,7 +70,7 @@ TEST(CudaOnHostBlock, BarriersHoldEveryThread) {
   }
 }
 
-/// Warps 0 and 1 meet at barrier 1 while warp 2 has ended.
+/// Warps 0 and 1 meet at barrier 1 although warp 2 has ended.
 TEST(CudaOnHostBlock, PartsOfABlockMeet) {
   int come = 0;
   EXPECT_EQ(error_of(96, 0,
@@ -126,7 +126,7 @@ TEST(CudaOnHostBlock, ReportsSharedMemoryThatIsNotThere) {
   expect_error("was written", 1, [] { block().shared()[64] = 0; });
 }
 
-/// Memory is NaN until something is written to it, and while a copy is under way.
+/// Memory is NaN until it is written, and while a copy to it is running.
 TEST(CudaOnHostBlock, CopiesLandWhenTheyAreWaitedFor) {
   static const float kFrom = 3.0F;
   EXPECT_EQ(error_of(1, 64,
@@ -178,7 +178,7 @@ unsigned pair_of(float low, float high) {
   return __float2bfloat16_rn(low).bits | static_cast<unsigned>(__float2bfloat16_rn(high).bits) << 16;
 }
 
-/// Whole numbers, which bf16 and f32 have exactly.
+/// Whole numbers that are exact in bf16 and f32.
 float left_at(int row, int column) {
   return static_cast<float>(row + 3 * column);
 }
@@ -186,10 +186,10 @@ float right_at(int row, int column) {
   return static_cast<float>(row - 2 * column);
 }
 
-/// c[16, 8] = a[16, 16] b[16, 8] with the fragments of the figures of mma.m16n8k16 in the PTX ISA: of A a
-/// lane has at i = 0 to 7 the row lane / 4, and 8 more where i is 2, 3, 6 or 7, and the column lane % 4 * 2 +
-/// i % 2, and 8 more from i = 4 on; of B the row lane % 4 * 2 + i % 2, and 8 more from i = 2 on, and the
-/// column lane / 4.
+/// c[16, 8] = a[16, 16] b[16, 8] with the fragments of the figures for mma.m16n8k16 in the PTX ISA. A lane's
+/// value i of A (0 to 7) is in row lane / 4, plus 8 if i is 2, 3, 6 or 7, and column lane % 4 * 2 + i % 2,
+/// plus 8 from i = 4 on. Its value i of B is in row lane % 4 * 2 + i % 2, plus 8 from i = 2 on, and column
+/// lane / 4.
 TEST(CudaOnHostInstructions, MultiplyAdd) {
   EXPECT_EQ(error_of(32, 0,
                      [] {
@@ -214,7 +214,7 @@ TEST(CudaOnHostInstructions, MultiplyAdd) {
             "");
 }
 
-/// Matrix m has the numbers 64 m + 8 row + column, and its rows are given by lanes 8 m on.
+/// Matrix m has the numbers 64 m + 8 row + column. Lanes 8 m to 8 m + 7 pass the addresses of its rows.
 TEST(CudaOnHostInstructions, LoadMatrices) {
   EXPECT_EQ(error_of(32, 512,
                      [] {

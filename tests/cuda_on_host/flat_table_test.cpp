@@ -1,4 +1,4 @@
-// The table of plans of products, which needs no device.
+// Tests the table that caches plans of products. It needs no device.
 #include "kernels/cuda/flat_table.hpp"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace flat_table_test {
 using cuda::FlatTable;
 using cuda::PackedKey;
 
-/// Few different words, so that keys come again, and collide in one of them; against a map.
+/// Compares the table with a map. Keys have few different words, so that they repeat and often share a word.
 TEST(FlatTable, FindsWhatWasMadeForEachKey) {
   Random random(5);
   FlatTable<int> table;

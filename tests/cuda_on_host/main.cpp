@@ -1,4 +1,4 @@
-// DFLOP_MUTATION=<number> runs the tests with that mutation in the kernels: some must fail.
+// DFLOP_MUTATION=<number> runs the tests with this mutation of the kernels. Some tests must then fail.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

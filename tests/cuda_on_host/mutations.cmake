@@ -1,6 +1,6 @@
-# Each line breaks a kernel in one place, for which the tests that it names must fail: so it is known that the
-# emulation sees such mistakes. mutation(<what> <file> <n> <text> <other> <tests>), see copy_kernels.cmake; the text is
-# a whole statement or operand.
+# Each line breaks a kernel in one place, and the tests that it names must then fail. This shows that the emulation detects such
+# mistakes. mutation(<what> <file> <n> <text> <other> <tests>), see copy_kernels.cmake; the text is a whole statement or
+# operand.
 set(tensor "*CudaAttention.LargeScores/bf16")
 set(plain "*CudaAttention.LargeScores/f32")
 set(norms "*CudaRows.NormsOfWideRows/f32")

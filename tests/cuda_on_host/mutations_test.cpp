@@ -1,4 +1,4 @@
-// Kernels that are broken in one place must fail their tests, or the emulation would see nothing.
+// Kernels that are broken in one place must fail their tests; otherwise the emulation would miss errors.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -21,7 +21,7 @@ std::string this_program() {
   return std::filesystem::read_symlink("/proc/self/exe").string();
 }
 
-/// Runs tests of this program with a mutation and returns what they print.
+/// Runs tests of this program with a mutation and returns their output.
 std::string run_tests(std::size_t number, const std::string& tests) {
   const std::string command =
       "env -u GTEST_TOTAL_SHARDS -u GTEST_SHARD_INDEX DFLOP_MUTATION=" + std::to_string(number) + " " +

@@ -1,4 +1,4 @@
-// The lists of sequences that cuDNN's attention takes.
+// The sequence lists for cuDNN's attention.
 #include "kernels/cuda/sequence_lists.hpp"
 
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 namespace dflop::testing {
 namespace sequence_lists_test {
 
-/// Sequences of 3, 0 and 4 rows, and two that are empty up to five: starts are offsets times a width, which
-/// stay at the end.
+/// Three sequences with 3, 0 and 4 rows, padded with two empty ones. Starts are offsets times a width; those
+/// of the padding stay at the end.
 TEST(SequenceLists, HaveStartsOfThreeWidthsAndLengths) {
   const std::vector<std::int32_t> offsets = {0, 3, 3, 7};
   std::vector<std::int32_t> numbers(static_cast<std::size_t>(cuda::SequenceLists::numbers(5)), -1);

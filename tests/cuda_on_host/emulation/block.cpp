@@ -11,13 +11,13 @@ namespace dflop::emulation {
 namespace {
 
 constexpr std::size_t kSharedAlignment = 1024;
-constexpr std::size_t kBand = 1024;  ///< behind a block's shared memory, which nobody may write
+constexpr std::size_t kBand = 1024;  ///< guard bytes after a block's shared memory
 constexpr char kUntouched = 0x5a;
 
 }  // namespace
 
 Block& block() {
-  static Block& one = *new Block;  // stacks of threads live as long as the process
+  static Block& one = *new Block;  // never freed, like the stacks of the threads
   return one;
 }
 
@@ -35,7 +35,7 @@ void Block::run(dim3 size, std::size_t shared_bytes, WarpOrder order, const std:
     failure_ = "memory behind the block's shared memory was written";
   }
   if (failure_.empty()) return;
-  threads_.clear();  // they are somewhere in the kernel
+  threads_.clear();  // their fibers stopped inside the kernel
   throw std::runtime_error(std::exchange(failure_, {}));
 }
 
@@ -63,7 +63,7 @@ void Block::start(dim3 size, std::size_t shared_bytes) {
   }
 }
 
-/// Runs the thread of one block after the other.
+/// Runs this thread's part of one block after the other.
 void Block::run_thread() {
   for (;;) {
     (*kernel_)();
@@ -87,7 +87,7 @@ void Block::end_thread() {
 void Block::fail(std::string what) {
   failure_ = std::move(what);
   thread().fiber->switch_to(caller_);
-  std::abort();  // no one comes back to this stack
+  std::abort();  // never switched to again
 }
 
 bool Block::wait_at(int number, int threads, bool mine) {
@@ -103,7 +103,7 @@ bool Block::wait_at(int number, int threads, bool mine) {
   const bool complete = ++barrier.come == (threads == 0 ? alive_ : threads);
   if (complete) release(barrier);
   go_on(!complete);
-  return barrier.result;  // which stays until this thread comes again
+  return barrier.result;  // unchanged until this thread waits again
 }
 
 void Block::release(Barrier& barrier) {
@@ -111,7 +111,8 @@ void Block::release(Barrier& barrier) {
   barrier = {.result = barrier.any};
 }
 
-/// Returns whether this lane is the last, which works for all; the others return when it has.
+/// Returns true in the last lane to arrive, which does the work for all. The other lanes return after it has
+/// done so.
 bool Block::join_warp(const void* operation, void* mine) {
   Warp& own = warp();
   if (own.come != 0 && own.operation != operation) fail("lanes of a warp meet in different operations");
@@ -157,7 +158,8 @@ char* Block::shared_at(unsigned address, std::size_t bytes) {
   return shared_ + address;
 }
 
-/// Lets the next thread run: of this warp if it should be, and one can. Returns when this one is the next.
+/// Switches to the next thread, of the same warp if `in_this_warp` and one is ready. Returns when this
+/// thread's turn comes again.
 void Block::go_on(bool in_this_warp) {
   Thread& left = thread();
   if (!in_this_warp || warp().ready == 0) warp_ = next_warp();

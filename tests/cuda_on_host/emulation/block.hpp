@@ -1,5 +1,5 @@
-// A Block runs the threads of one block of a kernel on the processor, one at a time: each goes on until it
-// has to wait for others. What threads of a warp do together, the last who comes does for all.
+// A Block runs the threads of one block of a kernel on the CPU, one at a time. Each thread runs until it must
+// wait for others. The last lane that arrives at a warp operation does its work for the whole warp.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ struct dim3 {
   unsigned x;
   unsigned y;
   unsigned z;
-  constexpr dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c) {}  // NOLINT: as CUDA's
+  constexpr dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c) {}  // NOLINT: like CUDA's
 };
 inline dim3 threadIdx;
 inline dim3 blockIdx;
@@ -31,30 +31,30 @@ constexpr int kLanes = 32;
 constexpr int kMostThreads = 1024;
 constexpr int kMostWarps = kMostThreads / kLanes;
 constexpr std::size_t kMostShared = std::size_t{227} * 1024;
-constexpr int kPoison = 0xff;  ///< fills memory that nothing was written to: NaN, -1
+constexpr int kPoison = 0xff;  ///< fills uninitialized memory: NaN, -1
 
-/// A WarpOrder says which of the warps that can go on does, and which of its lanes: the first, the last, or
-/// one that is drawn, where warps also take turns in the midst of what they do.
+/// A WarpOrder selects the next warp and lane among those that are ready: the first, the last, or a random
+/// one. With random choice, warps also alternate between barriers.
 enum class WarpOrder { forward, backward, drawn };
 
 class Block {
  public:
   /// Runs kernel() once for each of `size` threads.
-  /// @throws std::runtime_error for what would be an error on a GPU, or hang there.
+  /// @throws std::runtime_error for anything that would be an error or a hang on a GPU
   void run(dim3 size, std::size_t shared_bytes, WarpOrder order, const std::function<void()>& kernel);
 
-  // The threads of the kernel call these. What is wrong ends the block, and run() throws it.
+  // The threads of the kernel call these functions. An error ends the block, and run() throws it.
 
   [[noreturn]] void fail(std::string what);
-  /// Waits for all threads of the block that have not ended, or for `threads` of whole warps. Returns whether
-  /// one of them came with `mine`.
+  /// Waits for all threads of the block that have not ended, or for `threads` threads in whole warps. Returns
+  /// whether `mine` was true in one of them.
   bool wait_at(int barrier, int threads = 0, bool mine = false);
-  /// Calls work(arguments) once all lanes of the warp have come with an argument, and returns when it is
+  /// Calls work(arguments) once all lanes of the warp have arrived with an argument, and returns when it is
   /// done.
   template <typename Argument, typename Work>
   void with_warp(Argument& mine, Work work) {
     static_assert(std::is_empty_v<Work>);
-    static const char operation = 0;  // its address tells this operation from others
+    static const char operation = 0;  // its address identifies this operation
     if (!join_warp(&operation, &mine)) return;
     std::array<Argument*, kLanes> all;
     const Warp& warp = warps_[static_cast<std::size_t>(warp_)];
@@ -63,16 +63,17 @@ class Block {
     work(all);
     release_warp();
   }
-  /// Begins a copy that lands when the thread waits for its copies; until then the memory is poisoned. Where
-  /// not `inside` it becomes zeros.
+  /// Begins a copy that completes when the thread waits for its copies. Until then the memory is poisoned. If
+  /// not `inside`, the memory becomes zeros.
   void begin_copy(unsigned to, const void* from, std::size_t bytes, bool inside);
   void wait_copies();
-  /// Returns shared memory at an address, of which `bytes` are needed, and aligned to them.
+  /// Returns the shared memory at an address. Checks that `bytes` bytes exist there and that it is aligned to
+  /// them.
   char* shared_at(unsigned address, std::size_t bytes);
 
   char* shared() { return shared_; }
   int lane() const { return lane_; }
-  std::uint64_t number() const { return number_; }  ///< of the blocks that were run
+  std::uint64_t number() const { return number_; }  ///< number of blocks run so far
 
  private:
   struct Copy {
@@ -86,19 +87,19 @@ class Block {
     dim3 index;
     std::vector<Copy> copies;
   };
-  /// A Warp's masks have a bit for each lane.
+  /// The masks of a Warp have one bit per lane.
   struct Warp {
     std::uint32_t all = 0;
-    std::uint32_t ready = 0;  ///< lanes that can go on
-    std::uint32_t come = 0;   ///< lanes that wait for the warp's operation
+    std::uint32_t ready = 0;  ///< lanes that are ready to run
+    std::uint32_t come = 0;   ///< lanes that have arrived at the warp's operation
     const void* operation = nullptr;
     std::array<void*, kLanes> arguments = {};
   };
   struct Barrier {
     int come = 0;
     int expected = 0;
-    bool any = false;     ///< of those who have come
-    bool result = false;  ///< of those who were let go
+    bool any = false;     ///< over the threads that have arrived
+    bool result = false;  ///< for the threads that were released
     std::array<std::uint32_t, kMostWarps> waiting = {};
   };
 
@@ -128,7 +129,7 @@ class Block {
   std::size_t shared_bytes_ = 0;
   std::uint64_t number_ = 0;
   int alive_ = 0;
-  int warp_ = 0;  ///< that runs, as lane_
+  int warp_ = 0;  ///< running now, like lane_
   int lane_ = 0;
   std::string failure_;
 };
@@ -136,7 +137,7 @@ class Block {
 /// Returns the one block that runs.
 Block& block();
 
-/// A SharedArray is one that a kernel declares as shared. Each block finds it poisoned.
+/// A SharedArray is an array that a kernel declares as shared. Each block starts with it poisoned.
 template <typename Array>
 class SharedArray {
  public:
@@ -154,7 +155,7 @@ class SharedArray {
   std::uint64_t block_ = 0;
 };
 
-/// Mutations of the kernels have numbers from 1 on; this one is done. None: 0.
+/// The active mutation of the kernels. Mutations are numbered from 1 on; 0 means none.
 inline int mutation = 0;
 
 }  // namespace dflop::emulation

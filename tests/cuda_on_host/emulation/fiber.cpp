@@ -23,7 +23,7 @@ constexpr std::size_t kStackBytes = std::size_t{64} * 1024;
 namespace dflop::emulation {
 namespace {
 
-Fiber* leaving = nullptr;  ///< who switches
+Fiber* leaving = nullptr;  ///< the fiber that switches to another
 
 }  // namespace
 
@@ -42,7 +42,7 @@ Fiber::Fiber(std::function<void()> body) {
 }
 
 Fiber::~Fiber() {
-  // The destructor of a context would unwind its stack, of which AddressSanitizer would not know.
+  // The destructor of a context would unwind its stack, which AddressSanitizer could not track.
   static auto& forgotten = *new std::vector<boost::context::fiber>;
   if (context_) forgotten.push_back(std::move(context_));
 }

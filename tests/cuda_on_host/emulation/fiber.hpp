@@ -1,4 +1,4 @@
-// A Fiber is a stack on which a thread of a kernel runs until it hands over to another.
+// A Fiber is a stack on which a thread of a kernel runs until it switches to another fiber.
 #pragma once
 
 #include <boost/context/fiber.hpp>
@@ -10,24 +10,25 @@ namespace dflop::emulation {
 
 class Fiber {
  public:
-  /// Stands for the thread that runs already.
+  /// Represents the thread that is already running.
   Fiber() = default;
-  /// Makes a stack on which body() begins when it is first switched to. The body must not return.
+  /// Makes a stack on which body() starts at the first switch to it. The body must not return.
   explicit Fiber(std::function<void()> body);
-  /// What is still on the stack is forgotten: kernels hold nothing that must be given back.
+  /// Drops the stack without unwinding it: kernels hold no resources.
   ~Fiber();
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  /// Runs `other` from where it last left. Returns when someone switches to this, which is the one that runs.
+  /// Continues `other` where it last stopped. Must be called on the running fiber; returns when a fiber
+  /// switches back to it.
   void switch_to(Fiber& other);
 
  private:
   void leave(const Fiber& other);
   void arrive(boost::context::fiber previous);
 
-  boost::context::fiber context_;  ///< while others run
-  // AddressSanitizer, where there is one, wants to know on which stack the program runs.
+  boost::context::fiber context_;  ///< saved while other fibers run
+  // AddressSanitizer must be told on which stack the program runs.
   const void* stack_ = nullptr;
   std::size_t stack_bytes_ = 0;
   [[maybe_unused]] void* fake_stack_ = nullptr;

@@ -47,9 +47,10 @@ void multiply_add(float (&sum)[4], const unsigned (&left)[4], unsigned right0, u
     float a[16][16];
     float b[16][8];
     float c[16][8];
-    // PTX ISA: with group = lane / 4 and pair = 2 (lane % 4), registers 0 to 3 of A hold the rows group and
-    // group + 8 in the columns from pair on, then the same rows from pair + 8 on; those of B the rows from
-    // pair and from pair + 8 on in column group; those of C the rows group and group + 8 from column pair on.
+    // PTX ISA, with group = lane / 4 and pair = 2 (lane % 4): registers 0 to 3 of A hold rows group and group
+    // + 8 in the two columns from pair on, then the same rows in the two columns from pair + 8 on. The
+    // registers of B hold the two rows from pair on and from pair + 8 on in column group. The registers of C
+    // hold rows group and group + 8 in the two columns from pair on.
     for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
       const std::size_t group = lane / 4;
       const std::size_t pair = lane % 4 * 2;

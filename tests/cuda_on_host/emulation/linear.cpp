@@ -1,4 +1,4 @@
-// Linear layers are those of kernels/cuda/linear.cpp where the library has no algorithm: plain products.
+// Linear layers as in kernels/cuda/linear.cpp when the library has no algorithm: plain products.
 #include "kernels/cuda/themes.hpp"
 
 namespace dflop::cuda {

@@ -12,14 +12,14 @@ using dflop::emulation::kMostShared;
 using dflop::emulation::WarpOrder;
 
 constexpr std::size_t kAlignment = 256;
-constexpr std::size_t kMargin = 256;  ///< behind memory, which nobody may write
+constexpr std::size_t kMargin = 256;  ///< guard bytes after each allocation
 constexpr char kUntouched = 0x5a;
 constexpr std::size_t kUsualShared = std::size_t{48} * 1024;
 
-std::map<void*, std::size_t> memories;                 ///< with their bytes
-std::map<const void*, std::size_t> shared_of_kernels;  ///< those that asked for more than the usual
+std::map<void*, std::size_t> memories;                 ///< allocations and their bytes
+std::map<const void*, std::size_t> shared_of_kernels;  ///< kernels that opted in to more shared memory
 std::string failure;
-int turn = 0;  ///< which of the orders of warps
+int turn = 0;  ///< index of the current warp order
 
 }  // namespace
 
@@ -110,7 +110,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t) {
 cudaError_t dflop::emulation::launch(const cudaLaunchConfig_t& config, const void* kernel,
                                      const std::function<void()>& body) {
   constexpr WarpOrder kOrders[] = {WarpOrder::forward, WarpOrder::backward, WarpOrder::drawn};
-  constexpr unsigned kMostRows = 65535;  // of a grid; its columns are a signed integer
+  constexpr unsigned kMostRows = 65535;  // max of a grid's y dimension; x is limited by a signed integer
   const dim3 grid = config.gridDim;
   const dim3 threads = config.blockDim;
   const auto count = std::uint64_t{threads.x} * threads.y * threads.z;

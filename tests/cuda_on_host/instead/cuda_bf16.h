@@ -1,4 +1,4 @@
-// These are CUDA's conversions of bfloat16 that the kernels use.
+// The conversions of CUDA's bfloat16 that the kernels use.
 #pragma once
 
 #include <cuda_runtime_api.h>

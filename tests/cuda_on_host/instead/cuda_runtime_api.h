@@ -1,5 +1,5 @@
-// This is what the kernels and their tests use of CUDA's runtime and of the language of its kernels, on a
-// processor. A launch is done when it returns.
+// The parts of CUDA's runtime and kernel language that the kernels and their tests use, emulated on a CPU. A
+// launch has completed when it returns.
 #pragma once
 
 #include <algorithm>
@@ -45,7 +45,7 @@ cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device);
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, int attribute, void* value);
 cudaError_t cudaFuncSetAttribute(const void* kernel, int attribute, int value);
 
-/// Memory is poisoned when it is given, and has a margin at its end that is checked when it is given back.
+/// New memory is poisoned. It ends with guard bytes that are checked when it is freed.
 cudaError_t cudaMalloc(void** memory, std::size_t bytes);
 cudaError_t cudaFree(void* memory);
 cudaError_t cudaMallocFromPoolAsync(void** memory, std::size_t bytes, cudaMemPool_t pool,
@@ -55,11 +55,11 @@ cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, int kind);
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream);
 cudaError_t cudaDeviceSynchronize();
 
-/// What is launched until the first synchronisation runs its warps forward, what comes then backward, then in
-/// a drawn order, and so on. A new stream begins anew.
+/// Kernels before the first synchronization run their warps forward, kernels before the next one backward,
+/// then in random order, and so on. A new stream starts again with forward.
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, int flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
-/// @throws std::runtime_error where memory was written that nobody had asked for.
+/// @throws std::runtime_error if memory outside of allocations was written
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 
 struct cudaLaunchConfig_t {
@@ -70,7 +70,7 @@ struct cudaLaunchConfig_t {
 };
 
 namespace dflop::emulation {
-/// Runs all blocks. @throws std::runtime_error that says what a block did wrong.
+/// Runs all blocks. @throws std::runtime_error that describes the error of a block
 cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, const std::function<void()>& body);
 }  // namespace dflop::emulation
 
@@ -81,7 +81,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
                                   [&] { kernel(arguments...); });
 }
 
-// The language of kernels. Shared memory is declared by the copies that copy_kernels.cmake makes.
+// The kernel language. Shared memory is declared by the copies that copy_kernels.cmake makes.
 
 struct float2 {
   float x;
