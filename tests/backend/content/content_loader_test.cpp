@@ -1,4 +1,4 @@
-// Contents are loaded ahead, each once, with what the encoder sees only where that is asked for.
+// Contents are loaded ahead, each once, and encoder inputs only on request.
 #include "backend/content/content_loader.hpp"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace content_loader_test {
 using testing::CountedDataset;
 using Ids = std::multiset<std::string>;
 
-/// Samples "s0", "s1" and so on; every third, as "s2", is text alone.
+/// Samples "s0", "s1" and so on. Every third one, such as "s2", is only text.
 struct ContentLoaderTest : ::testing::Test {
   ModelSpec model = testing::live_model();
   std::shared_ptr<CountedDataset> data =
@@ -32,7 +32,7 @@ TEST_F(ContentLoaderTest, KeepsTheLatestTwoBatches) {
   load({{"s0"}, {"s1"}, {"s0"}});
   EXPECT_EQ(data->decoded(), (Ids{"s0", "s1"}));
   load({{"s1"}, {"s2"}});
-  EXPECT_EQ(data->decoded(), (Ids{"s0", "s1", "s2"}));  // s1 was there
+  EXPECT_EQ(data->decoded(), (Ids{"s0", "s1", "s2"}));  // s1 was already loaded
   for (std::size_t s = 0; s < 3; ++s) EXPECT_EQ(loader.tokens(sample(s))->rows, sample(s).llm_tokens);
   loader.begin({{"s1"}, {"s2"}});
   EXPECT_THROW(static_cast<void>(loader.tokens(sample(0))), Error);
@@ -55,7 +55,7 @@ TEST_F(ContentLoaderTest, DecodesWhereValuesAreAskedFor) {
   EXPECT_EQ(loader.encoder(sample(0), 0, false)->rows, 6);
   EXPECT_THROW(static_cast<void>(loader.encoder(sample(0), 0, true)), Error);
   EXPECT_EQ(loader.encoder(sample(1), 0, true)->values.size(), 6 * model.front().values);
-  // What is there without values is made again with them, but not the other way round.
+  // Content loaded without values is loaded again with them, but not the other way round.
   load({{"s0", true}, {"s1", false}});
   EXPECT_EQ(data->decoded(), (Ids{"s0", "s1"}));
   EXPECT_EQ(data->shapes(), Ids{"s0"});
@@ -68,7 +68,7 @@ std::vector<std::byte> bytes_of_values(const EncoderSequence& sequence) {
           begin + sequence.values.size() * static_cast<std::int64_t>(bytes_of(sequence.values.dtype()))};
 }
 
-/// The precision is the run's when a sample is there, with the bits of made-up contents.
+/// Loaded values have the run's precision and the same bits as synthetic contents.
 TEST_F(ContentLoaderTest, RoundsWhatTheEncoderSees) {
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
     ContentLoader rounding(data, 2, dtype);
@@ -81,7 +81,7 @@ TEST_F(ContentLoaderTest, RoundsWhatTheEncoderSees) {
   }
 }
 
-/// A batch may be dropped while a step computes with it.
+/// The loader may drop a batch while a step computes with it.
 TEST_F(ContentLoaderTest, WhatWasGivenStays) {
   load({{"s0"}});
   const auto sequence = loader.encoder(sample(0), 0, true);
@@ -97,16 +97,17 @@ TEST_F(ContentLoaderTest, WhatWasGivenStays) {
   EXPECT_EQ(bytes_of_values(*sequence), bytes_of_values(*expected));
   EXPECT_EQ(tokens->ids, again.tokens(sample(0))->ids);
   ASSERT_FALSE(input.values.empty());
-  EXPECT_EQ(input.values[0].data(), sequence->values.data());  // which was not copied
+  EXPECT_EQ(input.values[0].data(), sequence->values.data());  // the values were not copied
 }
 
-/// A batch counts the targets of all its samples, those of others among them.
+/// A batch counts the targets of all its samples, also of samples that other ranks load.
 TEST_F(ContentLoaderTest, TargetsAreCountedWithoutReading) {
   for (const Sample& one : data->samples())
     EXPECT_EQ(loader.trained_tokens(one), trained_tokens(data->read(one.id, false).tokens));
 }
 
-/// While threads work, batches follow each other in any order: what is there is what was asked for.
+/// Batches follow each other in any order while threads load. The contents are always those of the requested
+/// batch.
 TEST_F(ContentLoaderTest, GivesWhatWasAskedForInAnyOrder) {
   Random random(1);
   for (int round = 0; round < 300; ++round) {
@@ -125,7 +126,7 @@ TEST_F(ContentLoaderTest, GivesWhatWasAskedForInAnyOrder) {
   }
 }
 
-/// A data set one of whose samples is damaged.
+/// A data set with one damaged sample.
 class DamagedDataset final : public Dataset {
  public:
   std::string fingerprint() const override { return ""; }

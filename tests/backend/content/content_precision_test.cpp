@@ -1,5 +1,5 @@
-// What the encoder sees is rounded when it is loaded: a step computes the same from it as from values that
-// are rounded at the upload.
+// Encoder inputs are rounded when they are loaded. A step gives the same results as with values rounded at
+// the upload.
 #include <gtest/gtest.h>
 
 #include "tests/backend/content/golden_run.hpp"
@@ -18,15 +18,14 @@ GoldenModel in_precision_of(const GoldenModel& model, DType dtype) {
   return converted;
 }
 
-/// Returns the loss of a step, after which the gradients are there.
+/// Runs a step, which also computes the gradients, and returns its loss.
 double loss_of(const GoldenRun& run) {
   StepOptions options;
   options.update = false;
   return run.executor->step(run.iteration, options).loss;
 }
 
-/// Patches, patches behind class rows, sounds; whole on a rank and, with sequence parallelism, a part of
-/// them.
+/// Patches, patches after class rows, and sounds; complete on a rank or, with sequence parallelism, in parts.
 TEST(ContentPrecision, OfARunChangesNoBit) {
   for (const char* name : {"llava-onevision-qwen2", "internvl-300m-style", "qwen2.5-vl", "qwen2-audio"}) {
     const GoldenModel model = testing::read_golden_model(name);

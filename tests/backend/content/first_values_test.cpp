@@ -1,4 +1,4 @@
-// What a run without weights begins with, and which module's learning rate tensors take.
+// Tests the initial values of a run without weights, and which module's learning rate applies to each tensor.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,7 +11,7 @@ namespace first_values_test {
 
 using testing::GoldenModel;
 
-/// Returns the weights of a golden model's architecture that come from the seed alone.
+/// Returns weights for a golden model's architecture, drawn only from the seed.
 WholeTensors drawn(const GoldenModel& model) {
   const Plan plan = testing::golden_ways(model.spec).front().plan;
   HostWorld world(plan.gpus());
@@ -19,8 +19,8 @@ WholeTensors drawn(const GoldenModel& model) {
   return executor.read(ParameterStore::Kind::weight);
 }
 
-/// The table of Qwen2-Audio is never trained: noise in it would stay. That of the golden model, which
-/// transformers has made, is in f32, as are sines of 31 there.
+/// The position table of Qwen2-Audio is never trained, so noise in it would stay. The golden model's table,
+/// made by transformers, is in f32, and so are its sines of arguments up to 31.
 TEST(FirstValues, FrozenPositionsAreSinusoids) {
   const GoldenModel model = testing::read_golden_model("qwen2-audio");
   const Plan plan = testing::golden_ways(model.spec).front().plan;
@@ -32,7 +32,7 @@ TEST(FirstValues, FrozenPositionsAreSinusoids) {
   for (std::size_t i = 0; i < found.size(); ++i) ASSERT_NEAR(found[i], expected[i], 2e-6) << i;
 }
 
-/// InternVL's scales of layers begin at a tenth, as its config says.
+/// InternVL's layer scales start at 0.1, as in its config.
 TEST(FirstValues, LayerScalesAreThoseOfTheConfig) {
   const GoldenModel model = testing::read_golden_model("internvl-300m-style");
   const WholeTensors weights = drawn(model);
@@ -41,8 +41,9 @@ TEST(FirstValues, LayerScalesAreThoseOfTheConfig) {
   }
 }
 
-/// Modules are those of transformers: Qwen2-Audio's last norm is its encoder's (audio_tower.layer_norm), and
-/// those of Qwen2.5-VL and InternVL are parts of what connects (visual.merger, multi_modal_projector).
+/// Modules are assigned as in transformers: Qwen2-Audio's last norm belongs to the encoder
+/// (audio_tower.layer_norm), the last norms of Qwen2.5-VL and InternVL belong to the connector
+/// (visual.merger, multi_modal_projector).
 TEST(FirstValues, RatesAreThoseOfTheModules) {
   ModuleRates rates;
   rates.encoder = 2;

@@ -1,4 +1,4 @@
-// A rank that loads its part of a folder needs little more memory than the part has.
+// A rank that loads its part of a folder needs little more memory than the size of the part.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -20,13 +20,13 @@ namespace folder_memory_test {
 
 namespace fs = std::filesystem;
 
-/// Makes the most memory what it is now. Returns whether the system does that.
+/// Resets the peak memory of the process to the current value. Returns whether the system supports this.
 bool forget_peak() {
   std::ofstream("/proc/self/clear_refs") << 5;
   return process_memory("VmHWM") < process_memory("VmRSS") + 0x1p20;
 }
 
-/// Writes a folder as that of the golden Llama, but wider, whose file has holes where the numbers are.
+/// Writes a folder like the golden Llama's, but wider. Its weights are holes in a sparse file.
 ModelSpec write_wide_folder(const std::string& folder) {
   const testing::GoldenModel golden = testing::read_golden_model("llama3");
   nlohmann::json config = nlohmann::json::parse(read_text_file(golden.folder + "/config.json"));
@@ -56,7 +56,7 @@ ModelSpec write_wide_folder(const std::string& folder) {
   return model;
 }
 
-/// Weights, gradients, masters and moments of a rank of tp 2 and pp 2; a tenth more at any time.
+/// A rank of tp 2 and pp 2 holds weights, gradients, masters and moments. Its peak is at most a tenth more.
 TEST(FolderMemory, OfARankIsThatOfItsPart) {
   if (std::string(DFLOP_SANITIZE) != "") GTEST_SKIP() << "sanitizers keep memory of their own";
   const std::string folder = ::testing::TempDir() + "dflop_folder_memory";
@@ -78,7 +78,7 @@ TEST(FolderMemory, OfARankIsThatOfItsPart) {
   const LiveRank live(plan, model, layout, 0, 1, &weights, context);
   const auto kept = static_cast<double>(live.model_state().total().count);
   EXPECT_GT(kept, 100e6);
-  EXPECT_GT(process_memory("VmRSS") - before, 0.9 * kept);  // what is measured is there
+  EXPECT_GT(process_memory("VmRSS") - before, 0.9 * kept);  // the state really is in memory
   EXPECT_LT(process_memory("VmHWM") - before, 1.1 * kept);
   fs::remove_all(folder);
 }

@@ -1,4 +1,4 @@
-// Answers of real architectures are those of transformers, token by token.
+// Answers of real architectures equal those of transformers, token by token.
 #include "backend/content/generator.hpp"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kMost = 8;
 
-/// Returns the answers of tests/golden/models/answers.json to a model's samples.
+/// Returns the answers for a model's samples in tests/golden/models/answers.json.
 std::vector<std::vector<std::int32_t>> golden_answers(const std::string& model) {
   const std::string file = std::string(DFLOP_SOURCE_DIR) + "/tests/golden/models/answers.json";
   const std::string text = read_text_file(file);
@@ -46,7 +46,7 @@ TEST_P(GoldenAnswers, AreTheLibrarys) {
       const std::vector<std::int32_t> found =
           generator.answer(content, kMost, golden.spec.llm.vocabulary).found;
       EXPECT_EQ(found, expected[s]) << "sample " << s;
-      // The likeliest token of all is not said where it is beyond what there is.
+      // A token is never generated if its id is not below the given vocabulary, even if it is the likeliest.
       EXPECT_LT(generator.answer(content, 1, found[0]).found[0], found[0]);
     }
   }
@@ -62,8 +62,8 @@ INSTANTIATE_TEST_SUITE_P(Host, GoldenAnswers,
                            return text;
                          });
 
-/// Returns four places: a newline, text, a row of the encoder, text. The last but one place is the first
-/// whose target is trained, if any is.
+/// Returns four positions: a newline, text, an encoder row, text. The third position is the first with a
+/// trained target, if there is one.
 SampleContent four_places(bool trained) {
   SampleContent sample;
   sample.tokens = {.rows = 4,

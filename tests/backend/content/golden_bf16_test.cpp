@@ -1,5 +1,5 @@
-// Losses and gradients of real architectures in bf16, with masters in f32, are those of transformers to
-// rounding.
+// Losses and gradients of real architectures in bf16, with masters in f32, equal those of transformers except
+// for rounding.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,18 +15,19 @@ using testing::GoldenRun;
 using testing::GoldenWay;
 using testing::GradientDistance;
 
-/// Values of 8 bits of precision are rounded by at most so much of themselves, those of 24 bits by 2^-24.
+/// Max relative rounding error of values with 8 bits of precision. For 24 bits it is 2^-24.
 constexpr double kUnit = 0x1p-8;
 constexpr double kCoarser = 0x1.1p16;
 
 class GoldenBf16 : public ::testing::TestWithParam<std::string> {};
 
-/// Errors of rounding, to the first order, are proportional to the unit, tensor by tensor. In bf16 all that
-/// is stored is rounded, weights too, and sums within an operation are of f32; in f32 sums are rounded, too.
-/// So the error in bf16 is about 2^16 times the error in f32, which the golden gradients in f64 show, and not
-/// much below it: each passes through the same operations. Both are sums of random roundings, so a sixteenth
-/// more is allowed; the largest of all tensors was 1.016 times 2^16. The loss is a mean of logarithms of the
-/// softmax, which are off by no more than logits are, a unit of themselves.
+/// To first order, rounding errors of each tensor are proportional to the rounding unit. In bf16 all stored
+/// values are rounded, also weights, and sums within an operation are computed in f32; in f32 sums are
+/// rounded, too. So the error in bf16 is about 2^16 times the error in f32, measured against the golden
+/// gradients in f64, and not much less, as both pass through the same operations. Both are sums of random
+/// roundings, so the test allows a sixteenth more; the largest factor of all tensors was 1.016 times 2^16.
+/// The loss is a mean of logarithms of the softmax, which have no larger errors than the logits: one unit
+/// relative to their size.
 TEST_P(GoldenBf16, GradientsAreTheLibrarysToRounding) {
   const GoldenModel model = testing::read_golden_model(GetParam());
   StepOptions options;
@@ -46,12 +47,12 @@ TEST_P(GoldenBf16, GradientsAreTheLibrarysToRounding) {
   }
 }
 
-/// This is how far gradients are off at most, over their norms: those of the test above, 0.045.
+/// Max error of gradients relative to their norms. In the test above it is 0.045.
 constexpr double kGradients = 0.05;
 
-/// Runs the golden AdamW steps. Each loss is off by a unit of itself, and by what the steps before it have
-/// gained times how far their gradients were off. Without masters in f32 steps of less than a weight's unit
-/// would be lost.
+/// Runs the golden AdamW steps. The error of each loss is one relative unit, plus the improvement by the
+/// previous steps times the error of their gradients. Without masters in f32, steps smaller than a weight's
+/// unit would be lost.
 TEST_P(GoldenBf16, LossesOfAdamWAreTheLibrarysToRounding) {
   const GoldenModel model = testing::read_golden_model(GetParam());
   for (GoldenWay way : testing::golden_ways(model.spec)) {

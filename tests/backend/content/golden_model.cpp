@@ -22,7 +22,7 @@ GoldenTensor read_tensor(const SafetensorsFile& file, const StoredTensor& tensor
     file.read_block(tensor, whole(tensor), golden.values);
     return golden;
   }
-  const std::span<const std::byte> bytes = file.bytes(tensor);  // whole numbers of 64 bits
+  const std::span<const std::byte> bytes = file.bytes(tensor);  // 64-bit integers
   for (std::size_t i = 0; i < golden.values.size(); ++i) {
     std::int64_t value = 0;
     std::memcpy(&value, bytes.data() + i * sizeof value, sizeof value);
@@ -50,7 +50,7 @@ std::vector<float> floats(const GoldenTensor& tensor) {
   return {tensor.values.begin(), tensor.values.end()};
 }
 
-/// A SampleInputs gives one sample's tensors by their names.
+/// SampleInputs gives access to one sample's tensors by name.
 class SampleInputs {
  public:
   SampleInputs(const GoldenTensors& all, int sample)
@@ -90,7 +90,7 @@ std::vector<MediumContent> media_of(const ModelSpec& model, const SampleInputs& 
       break;
     }
     case ModelFamily::internvl:
-      // Runs of tokens are of one picture each: those of the golden data of three tiles, or of one.
+      // Each run of image tokens is one picture. Pictures of the golden data have three tiles or one.
       if (pixels != nullptr) {
         const auto values = floats(*pixels);
         const bool one = pixels->shape[0] == 3;

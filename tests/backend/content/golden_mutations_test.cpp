@@ -1,5 +1,5 @@
-// The golden check notices what is wrong: each of these changes to a model, its samples or its weights makes
-// it fail.
+// The golden check detects errors: each of these changes to a model, its samples or its weights makes it
+// fail.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,19 +18,19 @@ namespace golden_mutations_test {
 using testing::GoldenModel;
 using testing::GoldenRun;
 
-/// What golden_test.cpp allows in f64, ten times.
+/// Ten times the tolerance of golden_test.cpp in f64.
 constexpr double kNoticed = 1e-9;
 
-/// A Mutation breaks one thing. What does not apply to a model says so, by changing nothing.
+/// A Mutation breaks one thing. If it does not apply to a model, it changes nothing.
 struct Mutation {
   std::string name;
-  /// Returns whether it has changed something.
+  /// Each returns whether it changed something.
   std::function<bool(ModelSpec&)> spec = {};
   std::function<bool(const ModelSpec&, SampleContent&)> content = {};
   std::function<bool(const ModelSpec&, const Parameter&, std::vector<double>&)> weights = {};
 };
 
-/// Sets a value, and returns whether that is a change.
+/// Sets a value and returns whether it changed.
 template <typename T>
 bool change(T& value, T to) {
   const bool differs = value != to;
@@ -102,7 +102,7 @@ std::vector<Mutation> spec_mutations() {
        [](ModelSpec& m) { return has_encoder(m) && change_activation(m.encoder.form->activation); }},
       {"connector's activation",
        [](ModelSpec& m) {
-         // A connector of one layer has none.
+         // A connector with one layer has no activation.
          return m.connector.widths.size() > 2 && change_activation(m.architecture->connector.activation);
        }},
       {"windows",
@@ -257,7 +257,7 @@ std::vector<Mutation> weight_mutations() {
        of("llm.layers.1.qkv",
           [](const ModelSpec& m, std::vector<double>& v) {
             const std::ptrdiff_t head = std::ptrdiff_t{m.llm.head_dim} * m.llm.hidden;
-            if (static_cast<std::ptrdiff_t>(v.size()) < 2 * head) return;  // the bias
+            if (static_cast<std::ptrdiff_t>(v.size()) < 2 * head) return;  // a bias
             std::swap_ranges(v.begin(), v.begin() + head, v.begin() + head);
           })},
       {"order of merged rows",
@@ -308,7 +308,7 @@ Dtype dtype_of(NumberType type) {
                                                        : "BF16");
 }
 
-/// ChangedWeights are a folder's after a mutation.
+/// ChangedWeights are the weights of a folder after a mutation.
 class ChangedWeights final : public WeightSource {
  public:
   ChangedWeights(const ModelSpec& model, const std::string& folder, const Mutation& mutation)
@@ -349,8 +349,8 @@ bool change_contents(GoldenModel& model, const Mutation& mutation) {
   return changed;
 }
 
-/// Returns how far a mutated model is from the golden one, in the units of the golden check; none where the
-/// mutation does not apply.
+/// Returns the distance of a mutated model from the golden one, in the units of the golden check; nothing if
+/// the mutation does not apply.
 std::optional<double> distance_of(const std::string& name, const Mutation& mutation) {
   bool changed = false;
   try {
@@ -367,7 +367,7 @@ std::optional<double> distance_of(const std::string& name, const Mutation& mutat
     return most;
   } catch (const Error&) {
     if (!changed) throw;
-    return std::numeric_limits<double>::infinity();  // its samples do not fit it any more
+    return std::numeric_limits<double>::infinity();  // its samples no longer fit the model
   }
 }
 

@@ -1,4 +1,4 @@
-// Golden models at work under plans.
+// Runs golden models under plans.
 #pragma once
 
 #include <memory>
@@ -13,22 +13,22 @@
 
 namespace dflop::testing {
 
-/// A GoldenWay is one to run a model.
+/// A GoldenWay is one way to run a model: a plan with a name.
 struct GoldenWay {
   std::string name;
   Plan plan;
 };
 
-/// Returns ways that differ in every kind of parallelism, recomputation and order.
+/// Returns ways that cover all kinds of parallelism, recomputation and order.
 std::vector<GoldenWay> golden_ways(const ModelSpec& model);
 
-/// A GoldenRun is a golden model at work under a plan.
+/// A GoldenRun runs a golden model under a plan.
 struct GoldenRun {
-  /// Weights are those of the model's folder where none are given.
+  /// Without `weights`, uses the weights of the model's folder.
   GoldenRun(const GoldenModel& of, const Plan& p, DType dtype, const WeightSource* weights = nullptr,
             int row_alignment = 1);
 
-  /// Runs a golden step of AdamW, from 0 on; the one behind the last gives the loss after it alone.
+  /// Runs golden AdamW step `step`, counted from 0. One after the last step, it only computes the final loss.
   LiveResult adamw_step(const GoldenModel& of, std::size_t step) const;
 
   ModelSpec model;
@@ -38,21 +38,21 @@ struct GoldenRun {
   std::unique_ptr<LiveExecutor> executor;
 };
 
-/// Returns how many golden steps of AdamW tests run: all, with sanitizers two, of which the second works on
-/// what the first has changed.
+/// Returns how many golden AdamW steps tests run: all or, with sanitizers, two, as the second depends on the
+/// changes of the first.
 inline std::size_t golden_steps(const GoldenModel& model) {
   return kSanitized ? 2 : model.losses.size();
 }
 
-/// A GradientDistance is how far the gradient of one tensor is from the golden one.
+/// A GradientDistance is the distance of one tensor's gradient from the golden one.
 struct GradientDistance {
   std::string name;
-  double largest = 0;  ///< difference, over the golden tensor's largest value
-  double norm = 0;     ///< of the difference, over that of the golden tensor
+  double largest = 0;  ///< max difference / largest golden value
+  double norm = 0;     ///< norm of the difference / golden norm
 };
 
-/// Returns the distances of all tensors. What is zero but for rounding is measured by a millionth of the norm
-/// of all gradients.
+/// Returns the distances of all tensors. Gradients that are zero except for rounding are compared with a
+/// millionth of the norm of all gradients.
 std::vector<GradientDistance> gradient_distances(const GoldenModel& model, LiveExecutor& executor);
 
 }  // namespace dflop::testing

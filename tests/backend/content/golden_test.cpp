@@ -1,4 +1,4 @@
-// Losses and gradients of real architectures are those that transformers computed, whatever the plan.
+// Losses and gradients of real architectures equal those of transformers under every plan.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,12 +18,12 @@ using testing::GradientDistance;
 
 class GoldenModels : public ::testing::TestWithParam<std::string> {};
 
-/// The loss takes seven rows at once, and under tp 2 fourteen.
+/// The loss processes seven rows at once, and fourteen under tp 2.
 void take_few_rows_at_once(ModelSpec& model) {
   model.llm.logits_at_once = 7 * model.llm.vocabulary;
 }
 
-/// Rows in multiples of 32 pad all MLPs but the ones of width 96, and under tp 2 these, too.
+/// Rows in multiples of 32 pad all MLPs except those of width 96, and under tp 2 these, too.
 TEST_P(GoldenModels, LossAndGradientsAreTheLibrarysUnderEveryPlan) {
   struct Numbers {
     DType dtype;
@@ -46,7 +46,7 @@ TEST_P(GoldenModels, LossAndGradientsAreTheLibrarysUnderEveryPlan) {
   }
 }
 
-/// Runs the golden AdamW steps: clipping at norm 1, decay of matrices.
+/// Runs the golden AdamW steps, with clipping at norm 1 and weight decay of matrices.
 TEST_P(GoldenModels, LossesOfAdamWAreTheLibrarysUnderEveryPlan) {
   const GoldenModel model = testing::read_golden_model(GetParam());
   for (GoldenWay way : testing::golden_ways(model.spec)) {

@@ -1,5 +1,5 @@
-// Processes of a run, which here are threads with a World each, on the host: what they compute with they
-// share, and all else they learn by a rendezvous.
+// Emulates the processes of a run on the host by threads with a World each. They share the devices; all other
+// exchange is through a rendezvous.
 #pragma once
 
 #include <functional>
@@ -44,8 +44,8 @@ class HostProcess final : public ProcessWorld {
   std::mutex& mutex_;
 };
 
-/// Runs `body` in a process for each rank of a world, whose devices and messages they have, and returns the
-/// message of each one's exception; empty where there was none.
+/// Runs `body` in one process for each rank of a world, with its devices and messages. Returns the message of
+/// each process's exception; empty if there was none.
 inline std::vector<std::string> run_processes_on(World& shared,
                                                  const std::function<void(HostProcess&)>& body) {
   std::mutex mutex;
@@ -56,14 +56,14 @@ inline std::vector<std::string> run_processes_on(World& shared,
   });
 }
 
-/// Does so on a host of so many ranks.
+/// Does so on a host with `ranks` ranks.
 inline std::vector<std::string> run_host_processes(int ranks, const WorldOptions& options,
                                                    const std::function<void(HostProcess&)>& body) {
   HostWorld shared(ranks, options);
   return run_processes_on(shared, body);
 }
 
-/// A data set whose contents are made up and that counts what is read.
+/// A data set with synthetic contents that counts reads.
 class CountedDataset final : public Dataset {
  public:
   CountedDataset(const ModelSpec& model, std::vector<Sample> samples, std::uint64_t seed)
@@ -87,7 +87,7 @@ class CountedDataset final : public Dataset {
   }
   std::int64_t trained_tokens(const Sample& sample) const override { return made_up_.trained_tokens(sample); }
 
-  /// Return the ids of what was read with values and without, each as often as it was.
+  /// Return the ids of samples read with values and without, once per read.
   std::multiset<std::string> decoded() const { return decoded_; }
   std::multiset<std::string> shapes() const { return shapes_; }
 
@@ -100,7 +100,7 @@ class CountedDataset final : public Dataset {
   mutable std::multiset<std::string> shapes_;
 };
 
-/// A data set of made-up contents, of which one sample cannot be decoded.
+/// A data set with synthetic contents and one sample that cannot be decoded.
 class DamagedDataset final : public Dataset {
  public:
   DamagedDataset(const ModelSpec& model, const std::vector<Sample>& samples, std::string damaged)

@@ -1,4 +1,4 @@
-// A model's folder is written from pieces of any plan, and holds what the folder that was read holds.
+// A model's folder written from the pieces of any plan has the same content as the folder that was read.
 #include "backend/content/model_folder.hpp"
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ class ModelFolder : public ::testing::Test {
     return (root_ / name).string();
   }
 
-  /// Writes the weights of a folder, as ranks of pp 2 and dp 2 hold them in bf16: masters in shards.
+  /// Writes the weights of a folder in the pieces of ranks of pp 2 and dp 2 in bf16, with masters in shards.
   std::string write_pieces(const ModelSpec& model, const std::string& folder) const {
     Plan plan;
     plan.layout = Layout::uniform;
@@ -66,7 +66,8 @@ void expect_same_tensors(const WeightsFolder& found, const WeightsFolder& expect
   }
 }
 
-/// Convolutions, whose taps are stored inside, and queries, keys and values apart are among them.
+/// The models include convolutions, with taps as the innermost dimension, and separate queries, keys and
+/// values.
 TEST_F(ModelFolder, HoldsWhatWasRead) {
   for (const std::string& name : testing::golden_models()) {
     const GoldenModel model = testing::read_golden_model(name);
@@ -76,7 +77,7 @@ TEST_F(ModelFolder, HoldsWhatWasRead) {
     EXPECT_TRUE(fs::exists(fs::path(one) / kWeightsFile));
     EXPECT_TRUE(fs::exists(fs::path(one) / "config.json"));
     ASSERT_NO_FATAL_FAILURE(expect_same_tensors(WeightsFolder(one), WeightsFolder(model.folder))) << name;
-    // All have more than 300 kB.
+    // All models have more than 300 kB.
     const std::string several = make("several");
     write_model_folder(model.spec, pieces, model.folder, several, 100'000);
     EXPECT_TRUE(fs::exists(fs::path(several) / kWeightsIndex));
@@ -84,7 +85,7 @@ TEST_F(ModelFolder, HoldsWhatWasRead) {
   }
 }
 
-/// Writes a folder's weights in other dtypes, and tensors more.
+/// Writes a folder's weights in other dtypes, with additional tensors.
 void write_mixed(const GoldenModel& model, const std::string& to, const std::vector<TensorShape>& more) {
   const WeightsFolder source(model.folder);
   std::vector<TensorShape> shapes;
@@ -113,8 +114,8 @@ void write_mixed(const GoldenModel& model, const std::string& to, const std::vec
   fs::copy_file(fs::path(model.folder) / "config.json", fs::path(to) / "config.json");
 }
 
-/// What nothing here uses is kept, but for the head of a model whose head is its embedding: it would stay
-/// what the embedding was. Three bytes before numbers of eight would put these where readers refuse them.
+/// Unused tensors are kept, except the head of a model with tied embeddings: it would keep the old values of
+/// the embedding. Three bytes before 8-byte numbers would misalign them, which readers reject.
 TEST_F(ModelFolder, KeepsDtypesAndWhatIsNotTrained) {
   const GoldenModel model = testing::read_golden_model("qwen2-tied");
   ASSERT_TRUE(model.spec.llm.tied_embeddings);
@@ -135,8 +136,8 @@ TEST_F(ModelFolder, KeepsDtypesAndWhatIsNotTrained) {
   }
 }
 
-/// A run that begins with random weights has a folder without any: these are named as transformers does, and
-/// stored as they are computed with.
+/// A run that starts with random weights has a folder without weights. Exported weights then have the names
+/// of transformers and the dtype of the run.
 TEST_F(ModelFolder, OfAFolderWithoutWeightsHasTheUsualNames) {
   const GoldenModel model = testing::read_golden_model("llama3");
   const CheckpointReader pieces(write_pieces(model.spec, model.folder));

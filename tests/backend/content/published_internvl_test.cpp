@@ -1,5 +1,5 @@
-// InternVL as OpenGVLab publishes it, under its own names and keys, is the model that transformers converts
-// it to.
+// InternVL in OpenGVLab's published format, with its own tensor names and config keys, is read as the model
+// that transformers converts it to.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -25,8 +25,8 @@ using testing::GoldenTensor;
 using testing::GoldenTensors;
 namespace fs = std::filesystem;
 
-/// Returns the config that OpenGVLab would have for a golden one: InternVLChatConfig and InternVisionConfig
-/// with what their code reads.
+/// Returns a golden model's config in OpenGVLab's format: InternVLChatConfig and InternVisionConfig with the
+/// keys that their code reads.
 json published_config(const json& golden) {
   const json& vision = golden["vision_config"];
   json llm = golden["text_config"];
@@ -65,7 +65,7 @@ json published_config(const json& golden) {
             {"use_flash_attn", true}}}};
 }
 
-/// Returns OpenGVLab's name of a tensor: the other way of convert_internvl_weights_to_hf.py of transformers.
+/// Returns OpenGVLab's name of a tensor, by the inverse of convert_internvl_weights_to_hf.py of transformers.
 std::string published_name(const std::string& name) {
   const std::vector<std::pair<const char*, const char*>> renamed = {
       {"^vision_tower\\.", "vision_model."},
@@ -86,7 +86,8 @@ std::string published_name(const std::string& name) {
   return published;
 }
 
-/// Returns a golden model's weights as OpenGVLab stores them, queries, keys and values of the encoder in one.
+/// Returns a golden model's weights in OpenGVLab's layout, with one tensor for queries, keys and values of
+/// the encoder.
 GoldenTensors published_weights(const GoldenModel& model) {
   GoldenTensors published;
   for (const auto& [name, tensor] : model.weights) {
@@ -109,7 +110,7 @@ GoldenTensors published_weights(const GoldenModel& model) {
   return published;
 }
 
-/// A PublishedFolder is removed at the end.
+/// A PublishedFolder is removed by its destructor.
 class PublishedFolder {
  public:
   explicit PublishedFolder(const GoldenModel& model) {
@@ -146,9 +147,9 @@ TEST(PublishedInternVl, IsTheConvertedModel) {
     GoldenRun converted(golden, plan, DType::f64);
     const PublishedFolder folder(golden);
     ModelSpec model = folder.model(name);
-    EXPECT_EQ(model.architecture->image_token, -1);  // OpenGVLab's configs do not say it
+    EXPECT_EQ(model.architecture->image_token, -1);  // not in OpenGVLab's configs
     model.architecture->image_token = golden.spec.architecture->image_token;
-    // What the LLM under it says of tied embeddings holds.
+    // Tied embeddings follow the config of the LLM.
     EXPECT_EQ(model, golden.spec);
     golden.spec = model;
     golden.folder = folder.path();
@@ -164,7 +165,7 @@ TEST(PublishedInternVl, IsTheConvertedModel) {
   }
 }
 
-/// Its InternRMSNorm of queries and keys is made with layer_norm_eps, unlike that of transformers.
+/// OpenGVLab's InternRMSNorm of queries and keys uses layer_norm_eps, unlike that of transformers.
 TEST(PublishedInternVl, NormsOfQueriesHaveTheEpsilonOfAll) {
   std::ifstream in(testing::read_golden_model("internvl-6b-style").folder + "/config.json");
   json config = published_config(json::parse(in));
@@ -174,7 +175,7 @@ TEST(PublishedInternVl, NormsOfQueriesHaveTheEpsilonOfAll) {
   EXPECT_EQ(form.qk_epsilon, 1e-4);
 }
 
-/// The code beside a config of OpenGVLab's reads no other names.
+/// OpenGVLab's model code reads only its own names.
 TEST(PublishedInternVl, OfAFolderWithoutWeightsHasItsNames) {
   GoldenModel golden = testing::read_golden_model("internvl-300m-style");
   const PublishedFolder folder(golden);

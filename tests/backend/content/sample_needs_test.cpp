@@ -1,4 +1,4 @@
-// The needs of a process are what its rank reads in a step, no more and no less.
+// The needs of a process are exactly the contents that its rank reads in a step.
 #include "backend/content/sample_needs.hpp"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace dflop::testing {
 namespace sample_needs_test {
 
-/// Contents that note what is asked for.
+/// Contents that record requests.
 class NotedContents final : public Contents {
  public:
   NotedContents(const ModelSpec& model, std::uint64_t seed) : contents_(model, seed) {}
@@ -77,7 +77,7 @@ TEST(SampleNeeds, AreWhatRanksRead) {
   }
 }
 
-/// All ranks of a run read all of a batch: the encoder's sequences are encoded somewhere.
+/// Together, all ranks of a run read the whole batch, as some rank encodes each encoder sequence.
 TEST(SampleNeeds, OfAllRanksAreAllSamples) {
   const std::vector<Sample> samples = live_samples(12, 5);
   const LiveRun one(disaggregated_plan({1, 1, 2, {}}, {2, 1, 1, {}}, 3), samples, DType::f64);

@@ -1,4 +1,5 @@
-// A model whose head is its embedding has copies of it on two pipeline ranks, of which a checkpoint has one.
+// A model with tied embeddings has copies of the embedding on two pipeline ranks; a checkpoint stores only
+// one.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -26,7 +27,7 @@ Plan text_plan(const ModelSpec& model, int tp, int pp, int dp) {
   return plan;
 }
 
-/// A TiedRun is the golden model with tied embeddings at work.
+/// A TiedRun runs the golden model with tied embeddings.
 struct TiedRun {
   TiedRun(const GoldenModel& model, Plan plan, DType dtype) : world(plan.ranks()) {
     plan.gbs = static_cast<int>(model.samples.size());
@@ -72,7 +73,7 @@ TEST(TiedCheckpointLive, AnyPlanGoesOnWithTheSameLoss) {
       const TiedRun reader(model, plans[other], DType::f64);
       reader.executor->load(checkpoint);
       const double found = reader.step(3);
-      const double found_later = reader.step(4);  // after a step, of which both copies learn the same
+      const double found_later = reader.step(4);  // after a step that changes both copies in the same way
       if (other == p) {
         EXPECT_EQ(found, expected);
         EXPECT_EQ(found_later, later);

@@ -1,4 +1,4 @@
-// Shapes of records by a model's own processors are those of the contents that live runs make.
+// Shapes of records by a model's own processors equal the shapes of the contents in live runs.
 #include "traces/media/model_media.hpp"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 namespace dflop {
 namespace model_media_test {
 
-/// A Folder is a model with the settings of its processor, or the usual ones.
+/// A Folder is a model with the settings of its processor, or with default settings.
 struct Folder {
   ModelSpec model;
   ModelProcessor processor;
@@ -45,7 +45,7 @@ Record record_of(const std::vector<ImageSize>& images) {
   return record;
 }
 
-/// Returns the shape of a sample that is these media alone.
+/// Returns the shape of a sample with only these media.
 Sample shape_of_media(const ModelSpec& model, const std::vector<MediumContent>& media) {
   SampleContent content;
   for (const MediumContent& medium : media) {
@@ -64,7 +64,7 @@ std::vector<ImageSize> random_images(Random& random) {
   return images;
 }
 
-/// Compares shapes of random records with those of what `make(model, processor, size, is_alone)` makes.
+/// Compares shapes of random records with the shapes of `make(model, processor, size, is_alone)`.
 template <typename Processor, typename Make>
 void expect_contents(const std::string& name, const Make& make) {
   const Folder folder(name);
@@ -112,13 +112,13 @@ TEST(ModelMedia, PicturesOfInternvlAreThoseOfItsContents) {
   }
 }
 
-/// A WAV file of another rate would have another shape than its headers seem to say.
+/// A WAV file with another sampling rate would have another shape than its headers suggest.
 TEST(ModelMedia, SoundsOfAnotherRateAreRefusedByTheirHeaders) {
   const Folder folder("released/qwen2-audio-7b");
   const MediaReader reader(folder.model, DFLOP_SOURCE_DIR "/tests/golden/released/qwen2-audio-7b");
   std::string wav = read_text_file(DFLOP_SOURCE_DIR "/tests/golden/io/sound.wav");
   EXPECT_GT(reader.shape({wav, "a.wav", true}).tokens, 0);
-  wav.replace(24, 4, std::string("\x44\xAC\0\0", 4));  // 44,100, where the format says the rate
+  wav.replace(24, 4, std::string("\x44\xAC\0\0", 4));  // 44,100, in the format's field for the rate
   const std::string refusal = testing::input_error([&] {
     static_cast<void>(reader.shape({wav, "a.wav", true}));
   });
@@ -126,8 +126,8 @@ TEST(ModelMedia, SoundsOfAnotherRateAreRefusedByTheirHeaders) {
       << refusal;
 }
 
-/// Qwen2-Audio's encoder takes 30 s, 480,000 samples of 2 bytes, at once, and makes a token of three frames
-/// of 160 samples, of which the last may have but one.
+/// Qwen2-Audio's encoder takes 30 s at once, 480,000 samples of 2 bytes. It makes a token of three frames of
+/// 160 samples; the last frame may have only one sample.
 TEST(ModelMedia, SoundsOfOtherLengthsAreToldApart) {
   const Folder folder("released/qwen2-audio-7b");
   const MediaReader reader(folder.model, DFLOP_SOURCE_DIR "/tests/golden/released/qwen2-audio-7b");
@@ -143,7 +143,7 @@ TEST(ModelMedia, SoundsOfOtherLengthsAreToldApart) {
     return reader.shape({wav(samples), "a.wav", true}).tokens;
   };
   EXPECT_EQ(tokens(321), 1);
-  EXPECT_EQ(tokens(480'000), 750);  // of 3,000 frames every other, and their means
+  EXPECT_EQ(tokens(480'000), 750);  // 3,000 frames, halved twice
   for (const std::uint32_t samples : {0U, 320U, 480'001U}) {
     const std::string bytes = wav(samples);
     for (const bool values : {false, true}) {
@@ -159,13 +159,13 @@ TEST(ModelMedia, SoundsOfOtherLengthsAreToldApart) {
   }
 }
 
-/// Sizes that no processor takes are refused from headers alone, and with the picture's name: of two pictures
-/// LLaVA-OneVision pads each to a square.
+/// Picture sizes that no processor accepts are rejected from headers only, with the picture's name. With two
+/// pictures, LLaVA-OneVision pads each to a square.
 TEST(ModelMedia, PicturesThatNoProcessorTakesAreRefusedByTheirHeaders) {
   const std::string folder = DFLOP_SOURCE_DIR "/tests/golden/released/llava-onevision-qwen2-7b-ov";
   const MediaReader reader(parse_hugging_face(read_text_file(folder + "/config.json"), folder), folder);
   std::string png = read_text_file(DFLOP_SOURCE_DIR "/tests/golden/io/wide.png");
-  const std::string size("\0\0\x75\x30\0\0\0\x01", 8);  // 30,000 x 1, where the header says them
+  const std::string size("\0\0\x75\x30\0\0\0\x01", 8);  // 30,000 x 1, in the header's fields
   png.replace(16, 8, size);
   uLong crc = ::crc32(0, reinterpret_cast<const Bytef*>(png.data() + 12), 17);
   for (std::size_t i = 4; i-- > 0; crc >>= 8) png[29 + i] = static_cast<char>(crc & 0xFF);
@@ -201,8 +201,8 @@ TEST(ModelMedia, SoundsOfQwen2AudioAreThoseOfItsContents) {
 }
 
 TEST(ModelMedia, ReleasedModelsHaveTheShapesOfTheirFamilysRule) {
-  // Where the folder's limits are the rule's, so are shapes: of LLaVA-OneVision, of Qwen2.5-VL's pictures,
-  // and of InternVL where a picture is alone in its record.
+  // If a folder has the same limits as the rule, shapes are the same, too: for LLaVA-OneVision, for pictures
+  // of Qwen2.5-VL, and for InternVL if a record has only one picture.
   for (const char* name :
        {"released/llava-onevision-qwen2-7b-ov", "released/qwen2.5-vl-7b", "released/internvl2.5-8b"}) {
     const Folder folder(name);
@@ -228,12 +228,12 @@ TEST(ModelMedia, VideosHaveTheFramesOfTheRuleInTheFoldersGeometry) {
   record.video_fps = 30;
   record.video_frames = 300;
   record.video_size = ImageSize{640, 360};
-  // The small LLaVA-OneVision has tiles of 5x5 patches: one frame a second is 10 of 25 rows; pooled to 3x3,
-  // and one newline.
+  // The small LLaVA-OneVision has tiles of 5x5 patches: at one frame a second, 10 frames of 25 rows, pooled
+  // to 3x3, and one newline.
   const Sample llava = Folder("models/llava-onevision-qwen2").sample_of(record);
   EXPECT_EQ(llava.encoder(), (Workload{10, 250, 10 * 25 * 25}));
   EXPECT_EQ(llava.encoder_output_tokens, 10 * 9 + 1);
-  // The released Qwen2.5-VL has the rule's patches, so that both say the same.
+  // The released Qwen2.5-VL has the same patches as the rule, so that both give the same shapes.
   const Folder qwen("released/qwen2.5-vl-7b");
   PreprocessOptions options;
   options.rule = qwen.model.preprocess;

@@ -41,7 +41,7 @@ TEST_F(ShardDataTest, ShapesFromHeadersAreThoseOfContents) {
     EXPECT_EQ(decoded.encoder(), sample.encoder());
     EXPECT_EQ(decoded.llm(), sample.llm());
     EXPECT_EQ(decoded.encoder_output_tokens, sample.encoder_output_tokens);
-    // A row of the encoder has the values of its patch: 2 frames, 3 colours, 6 x 6 pixels.
+    // An encoder row has the values of its patch: 2 frames, 3 colors, 6 x 6 pixels.
     ASSERT_EQ(content.sequences.size(), 1U);
     EXPECT_EQ(content.sequences[0].values.size(), content.sequences[0].rows * 2 * 3 * 6 * 6);
   }
@@ -60,7 +60,7 @@ TEST_F(ShardDataTest, WithoutValuesAllElseIsThere) {
   }
 }
 
-/// The answer of sample 1 is "Picture 1." and the token that ends it; only they are targets.
+/// The answer of sample 1 is "Picture 1." and the token that ends it; only these tokens are targets.
 TEST_F(ShardDataTest, AnswersAreTrained) {
   const ShardData data(model, folder.path(), kShard);
   const TokenSequence tokens = data.read("shard-000000.tar/sample_0001", true).tokens;
@@ -72,7 +72,7 @@ TEST_F(ShardDataTest, AnswersAreTrained) {
   EXPECT_EQ(tokenizer.decode(trained), "Picture 1.<|im_end|>");
 }
 
-/// A picture's size stands behind segments of any length, as thumbnails and colour profiles are.
+/// A picture's size follows segments of any length, such as thumbnails and color profiles.
 TEST_F(ShardDataTest, HeadersMayBeLong) {
   const std::string photo = read_text_file(std::string(DFLOP_SOURCE_DIR) + "/tests/golden/io/photo.jpg");
   const std::string tar = folder.path() + "/one.tar";
@@ -92,14 +92,14 @@ TEST_F(ShardDataTest, HeadersMayBeLong) {
 }
 
 TEST_F(ShardDataTest, WhatIsLongerThanTheModelIsLeftOut) {
-  model.max_tokens = 40;  // each picture alone has more
+  model.max_tokens = 40;  // each picture already has more
   const ShardData data(model, folder.path(), kShard);
   EXPECT_TRUE(data.samples().empty());
   EXPECT_EQ(data.left_out().count, 3U);
   EXPECT_NE(data.left_out().first.find("sample_0000"), std::string::npos) << data.left_out().first;
 }
 
-/// A cut before the answer's first token leaves nothing to learn, and one behind it something.
+/// If the cut is before the answer's first token, nothing is left to learn; after it, something is.
 TEST_F(ShardDataTest, WhatHasNothingLeftToLearnIsLeftOut) {
   const std::string photo = read_text_file(std::string(DFLOP_SOURCE_DIR) + "/tests/golden/io/photo.jpg");
   const std::string tar = folder.path() + "/one.tar";
@@ -107,7 +107,7 @@ TEST_F(ShardDataTest, WhatHasNothingLeftToLearnIsLeftOut) {
   const SampleContent whole = ShardData(model, folder.path(), tar).read("one.tar/one", false);
   const auto first = std::find_if(whole.tokens.targets.begin(), whole.tokens.targets.end(),
                                   [](std::int32_t target) { return target != kNoTarget; });
-  const auto asked = first - whole.tokens.targets.begin();  // whose next token is the first that is trained
+  const auto asked = first - whole.tokens.targets.begin();  // its next token is the first trained one
   model.max_tokens = asked + 2;
   EXPECT_EQ(ShardData(model, folder.path(), tar).samples().size(), 1U);
   model.max_tokens = asked + 1;
@@ -117,7 +117,7 @@ TEST_F(ShardDataTest, WhatHasNothingLeftToLearnIsLeftOut) {
       << data.left_out().first;
 }
 
-/// Tars have files in the order of their names, where .10.png goes before .2.jpg.
+/// Files in tars are ordered by name, so .10.png comes before .2.jpg.
 TEST_F(ShardDataTest, PicturesOfASampleComeByTheirNumbers) {
   const std::string io = std::string(DFLOP_SOURCE_DIR) + "/tests/golden/io/";
   const std::string photo = read_text_file(io + "photo.jpg");
@@ -138,11 +138,11 @@ TEST_F(ShardDataTest, PicturesOfASampleComeByTheirNumbers) {
       rows(testing::tar_entry("one.10.png", wide), testing::tar_entry("one.2.jpg", photo));
   const auto as_they_stand = rows(testing::tar_entry("one.jpg", photo), testing::tar_entry("one.png", wide));
   ASSERT_EQ(by_numbers.size(), 2U);
-  EXPECT_NE(by_numbers[0], by_numbers[1]);  // or the order could not be told
+  EXPECT_NE(by_numbers[0], by_numbers[1]);  // otherwise the order could not be checked
   EXPECT_EQ(by_numbers, as_they_stand);     // the photo first
 }
 
-/// Numbers may have any number of digits; where they do not tell an order, a sample is refused.
+/// Numbers may have any number of digits. If they do not define an order, the sample is rejected.
 TEST_F(ShardDataTest, PicturesInNoCertainOrderAreRefused) {
   const std::string photo = read_text_file(std::string(DFLOP_SOURCE_DIR) + "/tests/golden/io/photo.jpg");
   const std::string words = R"({"conversations": [{"from": "human", "value": "<image><image>"},
@@ -168,7 +168,7 @@ TEST_F(ShardDataTest, PicturesInNoCertainOrderAreRefused) {
   }
 }
 
-/// An answer without a word still has the token that ends it; a text of one token has no next one.
+/// An empty answer still has the token that ends it. A text of one token has no next token.
 TEST_F(ShardDataTest, WhatNothingIsLearnedFromIsLeftOut) {
   const std::string tar = folder.path() + "/short.tar";
   write_file_atomically(tar, testing::tar_entry("one.json", R"({"text": "x"})") + std::string(1024, '\0'));
@@ -178,7 +178,7 @@ TEST_F(ShardDataTest, WhatNothingIsLearnedFromIsLeftOut) {
   EXPECT_NE(data.left_out().first.find("short.tar/one"), std::string::npos) << data.left_out().first;
 }
 
-/// Templates of Qwen2 and Qwen2.5 differ in what the system says where a conversation has none of it.
+/// The templates of Qwen2 and Qwen2.5 have different default system messages.
 TEST_F(ShardDataTest, TheChatFormIsThatOfTheFoldersTemplate) {
   const std::string qwen = DFLOP_SOURCE_DIR "/tests/golden/models/qwen2-tied";
   const ModelSpec text = parse_hugging_face(read_text_file(qwen + "/config.json"), qwen);

@@ -1,4 +1,4 @@
-// A folder of transformers for tests that has a tokenizer but no weights: the small Qwen2.5-VL with the
+// A transformers folder for tests, with a tokenizer but without weights: the small Qwen2.5-VL with the
 // tokenizer of tests/golden/io.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace dflop::testing {
 
-/// Writes config.json and tokenizer.json into a folder that is there.
+/// Writes config.json and tokenizer.json into an existing folder.
 inline void write_shard_folder(const std::string& folder) {
   using nlohmann::json;
   const std::string golden = std::string(DFLOP_SOURCE_DIR) + "/tests/golden/";
@@ -31,7 +31,7 @@ inline void write_shard_folder(const std::string& folder) {
     if (token["content"] == "<|image_pad|>") config["image_token_id"] = token["id"];
   }
   config["video_token_id"] = most + 1;
-  config["text_config"]["vocab_size"] = most + 3;  // 708, which tp 2 divides
+  config["text_config"]["vocab_size"] = most + 3;  // 708, divisible by tp 2
   std::ofstream(folder + "/config.json") << config;
   std::ofstream(folder + "/tokenizer.json") << tokenizer;
 }
@@ -59,8 +59,8 @@ inline std::string tar_entry(const std::string& name, const std::string& bytes) 
   return header + bytes + std::string((512 - bytes.size() % 512) % 512, '\0');
 }
 
-/// Returns a tar with one sample, "one": a conversation about a picture, and the picture's bytes, or about
-/// another medium.
+/// Returns a tar with one sample, "one": a conversation about a picture or another medium, and the medium's
+/// bytes.
 inline std::string tar_of_sample(const std::string& medium, const std::string& extension = "jpg",
                                  const std::string& words = "<image>") {
   const std::string conversation =
@@ -69,7 +69,7 @@ inline std::string tar_of_sample(const std::string& medium, const std::string& e
          std::string(1024, '\0');
 }
 
-/// A ShardFolder is one that is removed at the end.
+/// A ShardFolder is removed by its destructor.
 class ShardFolder {
  public:
   ShardFolder() {

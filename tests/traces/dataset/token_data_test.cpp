@@ -32,7 +32,7 @@ struct TokenDataTest : ::testing::Test {
   testing::ShardFolder folder;
   ModelSpec model = parse_hugging_face(read_text_file(folder.path() + "/config.json"), folder.path());
 
-  /// Writes documents as ids of 32 bits, and returns the path without an ending.
+  /// Writes documents with 32-bit ids, and returns the path without extension.
   std::string write(const std::string& name, const Documents& documents) const {
     std::string index("MMIDIDX\0\0", 9);
     append<std::uint64_t>(index, 1);
@@ -54,7 +54,7 @@ struct TokenDataTest : ::testing::Test {
     return prefix;
   }
 
-  /// Expects that a sample has these tokens, the last of them as a target alone.
+  /// Expects that a sample has these tokens, the last one only as a target.
   static void expect_tokens(const TokenData& data, const Sample& sample,
                             const std::vector<std::int32_t>& tokens) {
     const TokenSequence found = data.read(sample.id, true).tokens;
@@ -75,7 +75,7 @@ Documents random_documents(std::mt19937& random, int longest) {
   return documents;
 }
 
-/// Sample s of the text t, all documents behind each other, is t[s n], ..., t[s n + n] for n rows.
+/// With the text t of all concatenated documents, sample s of n rows is t[s n], ..., t[s n + n].
 TEST_F(TokenDataTest, PackedSamplesAreOneText) {
   std::mt19937 random(1);
   for (int round = 0; round < 60; ++round) {
@@ -92,13 +92,13 @@ TEST_F(TokenDataTest, PackedSamplesAreOneText) {
                      text.begin() + static_cast<std::ptrdiff_t>(end)});
       begin += length;
     }
-    // All is learned but the first token: ceil((tokens - 1) / n) samples.
+    // All tokens except the first are targets: ceil((tokens - 1) / n) samples.
     const std::size_t targets = text.empty() ? 0 : text.size() - 1;
     EXPECT_EQ(data.samples().size(), (targets + length - 1) / length);
   }
 }
 
-/// Each document's tokens but its first are targets once; longer ones than 5 rows are cut.
+/// All tokens of a document except the first are targets once. Documents with more than 5 rows are split.
 TEST_F(TokenDataTest, DocumentsAreSamples) {
   std::mt19937 random(2);
   model.max_tokens = 5;
@@ -137,13 +137,13 @@ TEST_F(TokenDataTest, FilesOfAFolderFollowEachOther) {
   EXPECT_NE(TokenData(model, folder.path() + "/ids", 0).fingerprint(), whole);
 }
 
-/// There may be more files than a process may have open.
+/// There may be more files than a process can have open.
 TEST_F(TokenDataTest, FilesAreNotKeptOpen) {
   std::filesystem::create_directory(folder.path() + "/many");
   for (int i = 0; i < 60; ++i) write("many/" + std::to_string(i), {{1, 2, i}});
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
-  const int next = ::open("/dev/null", O_RDONLY);  // the lowest number that is free
+  const int next = ::open("/dev/null", O_RDONLY);  // the lowest free descriptor
   ::close(next);
   const rlimit few{static_cast<rlim_t>(next + 20), before.rlim_max};
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
@@ -152,7 +152,7 @@ TEST_F(TokenDataTest, FilesAreNotKeptOpen) {
   ::setrlimit(RLIMIT_NOFILE, &before);
 }
 
-/// The model has 708 tokens; id 708 of document 1 is that of byte 4 * (2 + 1) = 12.
+/// The model has 708 tokens. Id 708 of document 1 is at byte 4 * (2 + 1) = 12.
 TEST_F(TokenDataTest, IdsOfAnotherVocabularyAreRefused) {
   const std::string prefix = write("t", {{1, 707}, {2, 708, 3}});
   const TokenData data(model, prefix, 0);
@@ -165,7 +165,7 @@ TEST_F(TokenDataTest, IdsOfAnotherVocabularyAreRefused) {
 
 TEST_F(TokenDataTest, TokensOfPicturesAreRefused) {
   const auto picture = static_cast<std::int32_t>(model.architecture->image_token);
-  const std::string prefix = write("t", {{1, 5}, {3, picture, 2}});  // the fourth id, of four bytes each
+  const std::string prefix = write("t", {{1, 5}, {3, picture, 2}});  // the fourth id of four bytes
   const TokenData data(model, prefix, 0);
   const std::string refusal = input_error([&] { static_cast<void>(data.read("t/1", true)); });
   EXPECT_NE(refusal.find(prefix + ".bin: offset 12"), std::string::npos) << refusal;
@@ -183,13 +183,13 @@ TEST_F(TokenDataTest, DamageIsRefusedBeforeTraining) {
   EXPECT_NE(input_error([&] { TokenData(model, prefix, 0); }).find("t.bin"), std::string::npos);
 }
 
-/// Two sequences of all five ids would be ten.
+/// Two sequences with all five ids each would have ten.
 TEST_F(TokenDataTest, SequencesThatOverlapAreRefused) {
   const std::string prefix = write("t", {{1, 2, 3, 4, 5}, {}});
   std::string index = read_text_file(prefix + ".idx");
-  index[38] = 5;  // the second length, of a sequence that began at the end
+  index[38] = 5;  // the second length, of a sequence that starts at the end
   for (int byte = 50; byte < 58; ++byte)
-    index[static_cast<std::size_t>(byte)] = 0;  // and now at the beginning
+    index[static_cast<std::size_t>(byte)] = 0;  // now it starts at the beginning
   write_file_atomically(prefix + ".idx", index);
   const std::string refusal = input_error([&] { TokenData(model, prefix, 0); });
   EXPECT_NE(refusal.find("t.idx: offset 38"), std::string::npos) << refusal;
