@@ -1,5 +1,5 @@
-// Collectives of every communicator. Where sums are compared with a value, the numbers are whole and small,
-// and so the sums are exact in any order and every element.
+// Tests the collectives of every communicator. Sums that are compared with a value have small whole numbers,
+// so they are exact in any order and for every element type.
 #include <algorithm>
 #include <cmath>
 #include <mutex>
@@ -13,7 +13,7 @@ namespace collective_test {
 
 constexpr DType kElements[] = {DType::f32, DType::f64, DType::bf16};
 
-/// Draws whole numbers in [-16, 16]: the sum of eight fits the eight bits of a bf16.
+/// Draws whole numbers in [-16, 16], so that sums of eight fit the eight bits of bf16.
 std::vector<double> whole_numbers(std::size_t count, Random& random) {
   std::vector<double> values(count);
   for (double& value : values) value = static_cast<double>(random.below(33)) - 16;
@@ -34,7 +34,7 @@ std::vector<double> one_after_another(const std::vector<std::vector<double>>& in
   return all;
 }
 
-/// Part `place` of as many as there are inputs.
+/// Returns part `place` of `parts` equal parts.
 std::vector<double> part_of(const std::vector<double>& whole, std::size_t place, std::size_t parts) {
   const auto size = static_cast<std::ptrdiff_t>(whole.size() / parts);
   const auto begin = whole.begin() + size * static_cast<std::ptrdiff_t>(place);
@@ -43,7 +43,7 @@ std::vector<double> part_of(const std::vector<double>& whole, std::size_t place,
 
 enum class Kind : std::uint8_t { all_reduce, all_gather, reduce_scatter };
 
-/// A collective of one group with all that its ranks contribute, by place.
+/// A collective of one group with the inputs of its ranks, by place.
 struct Meeting {
   Kind kind = Kind::all_reduce;
   DType element = DType::f32;
@@ -59,7 +59,7 @@ Meeting random_meeting(const RankGroup& group, std::size_t most, Random& random)
   return meeting;
 }
 
-/// Takes part, unless the rank is not of the group, and compares what it gets.
+/// Takes part if the rank is in the group, and checks the result.
 void take_part(const RankSide& side, const Meeting& meeting, const std::string& what) {
   const auto& [kind, element, group, inputs] = meeting;
   const auto own = std::find(group.ranks.begin(), group.ranks.end(), side.rank);
@@ -89,7 +89,7 @@ std::vector<std::int32_t> shuffled_ranks(int ranks, Random& random) {
   return order;
 }
 
-/// All ranks in groups of random sizes and orders.
+/// Divides all ranks into groups of random sizes and orders.
 std::vector<RankGroup> random_groups(int ranks, Random& random) {
   std::vector<RankGroup> groups(1);
   for (const std::int32_t rank : shuffled_ranks(ranks, random)) {
@@ -144,13 +144,13 @@ TEST_P(CommunicatorContract, SumsHaveTheSameBitsOnAllRanksAndInEveryRun) {
   for (const DType element : kElements) {
     std::vector<Data> inputs(kRanks);
     Random random(8);
-    for (Data& input : inputs) {  // of sizes so different that every order of adding rounds otherwise
+    for (Data& input : inputs) {  // with sizes so different that each order of adding rounds differently
       std::vector<double> values(3000);
       for (double& v : values) v = std::ldexp(random.uniform() - 0.5, static_cast<int>(random.below(20)));
       input = encode(element, values);
     }
     const RankGroup group{shuffled_ranks(kRanks, random)};
-    std::vector<Data> sums;  // of all ranks of all runs
+    std::vector<Data> sums;  // from all ranks in all runs
     for (int repetition = 0; repetition < 5; ++repetition) {
       std::mutex mutex;
       run_to_end(kRanks, [&](const RankSide& side) {
@@ -161,7 +161,7 @@ TEST_P(CommunicatorContract, SumsHaveTheSameBitsOnAllRanksAndInEveryRun) {
     }
     ASSERT_EQ(sums.size(), 5U * kRanks);
     for (const Data& sum : sums) ASSERT_EQ(sum, sums.front()) << to_string(element);
-    double worst = 0;  // against the sum in f64, as a share of the largest of the terms
+    double worst = 0;  // error against the sum in f64, relative to the largest term
     const std::vector<double> got = decode(element, sums.front());
     std::vector<std::vector<double>> terms;
     for (const Data& input : inputs) terms.push_back(decode(element, input));
@@ -174,14 +174,14 @@ TEST_P(CommunicatorContract, SumsHaveTheSameBitsOnAllRanksAndInEveryRun) {
       }
       worst = std::max(worst, std::abs(got[i] - exact) / largest);
     }
-    // Each of 7 additions rounds a value of at most 8 terms: 56 halves of the last bit, of 8, 24 or 53.
+    // Each of 7 additions rounds a sum of at most 8 terms: 56 half units of the last of 8, 24 or 53 bits.
     const double half = element == DType::bf16 ? 0x1p-8 : element == DType::f32 ? 0x1p-24 : 0x1p-53;
     EXPECT_LE(worst, 56 * half) << to_string(element);
   }
 }
 
-/// Each rank starts all sums, has other collectives and works on other memory meanwhile, and finishes the
-/// sums in their order.
+/// Each rank starts all sums, then runs other collectives and work on other memory, and finishes the sums in
+/// order.
 TEST_P(CommunicatorContract, StartedSumsGoOnBesideOtherWork) {
   const int ranks = std::min(4, GetParam().most_ranks);
   Random random(12);
@@ -215,7 +215,7 @@ TEST_P(CommunicatorContract, StartedSumsGoOnBesideOtherWork) {
   });
 }
 
-/// A rank that fails after it has started a sum keeps nobody waiting.
+/// If a rank fails after it has started a sum, no other rank keeps waiting.
 TEST_P(CommunicatorContract, AStartedSumThatIsNotFinishedEnds) {
   if (!has_ranks(2)) GTEST_SKIP();
   const RankGroup group = consecutive_ranks(0, 2);
@@ -245,12 +245,12 @@ TEST_P(CommunicatorContract, GathersAndScattersInPlace) {
     void* one = static_cast<std::byte*>(all->data()) + place * kBytes;
 
     side.communicator.reduce_scatter(one, all->data(), kCount, DType::f64, group, side.stream, "scatter");
-    std::vector<double> expected = inputs[place];  // whose other parts are kept
+    std::vector<double> expected = inputs[place];  // the other parts stay unchanged
     const std::vector<double> sum = part_of(sum_of(inputs), place, inputs.size());
     std::copy(sum.begin(), sum.end(), expected.begin() + static_cast<std::ptrdiff_t>(place * kCount));
     EXPECT_EQ(decode(DType::f64, download(side.stream, all->data(), all->bytes())), expected);
 
-    // Gathering the parts of the sum makes it an all-reduce.
+    // Gathering the parts of the sum completes an all-reduce.
     side.communicator.all_gather(all->data(), one, kCount, DType::f64, group, side.stream, "gather");
     EXPECT_EQ(decode(DType::f64, download(side.stream, all->data(), all->bytes())), sum_of(inputs));
   });
@@ -308,8 +308,8 @@ std::vector<Operation> random_operations(int ranks, int count, Random& random) {
   return operations;
 }
 
-/// 2,500 operations, of which a rank takes part in two fifths: half are messages of 2 of 8 ranks, half
-/// collectives of 2 to 8, so 5 on average.
+/// Each rank takes part in about 1,100 of 2,500 operations: half are messages between 2 of 8 ranks, half are
+/// collectives of 2 to 8 ranks, 5 on average.
 TEST_P(CommunicatorContract, AThousandMixedOperationsOfEachOfEightRanksAreNotLost) {
   constexpr int kRanks = 8;
   if (!has_ranks(kRanks)) GTEST_SKIP();

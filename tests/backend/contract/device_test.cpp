@@ -1,5 +1,5 @@
-// Memory, streams and events of every device. Sizes are multiples of 512 bytes where bytes in use are
-// compared, so that devices may round up.
+// Tests memory, streams and events of every device. Sizes are multiples of 512 bytes if bytes in use are
+// compared, as devices may round up.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -24,7 +24,7 @@ TEST_P(DeviceContract, HasAName) {
 }
 
 TEST_P(DeviceContract, BuffersHaveTheirSizeAndAre256ByteAligned) {
-  std::vector<std::unique_ptr<Buffer>> buffers;  // kept, so that their places differ
+  std::vector<std::unique_ptr<Buffer>> buffers;  // kept alive, so that they have different addresses
   for (const std::size_t bytes : {1, 2, 255, 256, 257, 1000, 1 << 20}) {
     buffers.push_back(device_->allocate(bytes));
     EXPECT_EQ(buffers.back()->bytes(), bytes);
@@ -61,7 +61,7 @@ TEST_P(DeviceContract, RefusesWhatExceedsTheLimitAndKeepsTheRest) {
   }
   EXPECT_EQ(device->in_use(), Bytes{3072});
   EXPECT_EQ(device->most_in_use(), Bytes{3072});
-  EXPECT_NO_THROW(device->allocate(1024));  // just what is left
+  EXPECT_NO_THROW(device->allocate(1024));  // exactly the remaining memory
   EXPECT_THROW(device->allocate(std::numeric_limits<std::size_t>::max()), OutOfMemory);
   held.reset();
   EXPECT_NO_THROW(device->allocate(4096));
@@ -93,7 +93,7 @@ TEST_P(DeviceContract, CopiesAnyPartOfABuffer) {
   Random random(2);
   const std::unique_ptr<DeviceStream> stream = device_->make_stream();
   for (int trial = 0; trial < 50; ++trial) {
-    // `whole` has `part` copied over it at `at`, through a second buffer.
+    // Copies `part` over `whole` at offset `at`, through a second buffer.
     Data whole = random_data(1 + random.below(5000), random);
     const std::size_t at = random.below(whole.size());
     const Data part = random_data(random.below(whole.size() - at + 1), random);
@@ -115,7 +115,7 @@ TEST_P(DeviceContract, AStreamKeepsItsOrder) {
   const std::unique_ptr<Buffer> b = device_->allocate(first.size());
   stream->copy_to_device(a->data(), first.data(), first.size());
   stream->copy(b->data(), a->data(), first.size());
-  stream->copy_to_device(a->data(), second.data(), second.size());  // after b took the first
+  stream->copy_to_device(a->data(), second.data(), second.size());  // after b has read the first
   EXPECT_EQ(download(*stream, b->data(), first.size()), first);
   EXPECT_EQ(download(*stream, a->data(), second.size()), second);
 }
@@ -128,7 +128,7 @@ TEST_P(DeviceContract, AStreamWaitsForAnEventOfAnother) {
   const std::unique_ptr<DeviceEvent> read = device_->make_event();
   const std::unique_ptr<Buffer> shared = device_->allocate(50000);
   const std::unique_ptr<Buffer> taken = device_->allocate(50000);
-  for (int turn = 0; turn < 20; ++turn) {  // the events are recorded again in each
+  for (int turn = 0; turn < 20; ++turn) {  // events are recorded again in each turn
     const Data data = random_data(50000, random);
     a->copy_to_device(shared->data(), data.data(), data.size());
     a->record(*written);

@@ -1,5 +1,5 @@
-// What every executor must do, whether it simulates or computes. The suite is value-parameterised: an
-// implementation is put to it by INSTANTIATE_TEST_SUITE_P with its kind.
+// Requirements for every executor, whether it simulates or computes. The suite is value-parameterized: each
+// implementation runs it by INSTANTIATE_TEST_SUITE_P with its kind.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,9 +14,9 @@
 namespace dflop::testing {
 
 struct ExecutorKind {
-  std::string name;  ///< for the names of tests: letters and digits
+  std::string name;  ///< for test names: letters and digits
   bool of_one_plan = false;
-  /// Makes one that runs iterations of the plan. Plan and model outlive it.
+  /// Makes an executor that runs iterations of the plan. Plan and model must outlive it.
   std::function<std::unique_ptr<Executor>(const Plan& plan, const ModelSpec& model)> make;
 };
 
@@ -24,7 +24,7 @@ inline std::ostream& operator<<(std::ostream& out, const ExecutorKind& kind) {
   return out << kind.name;
 }
 
-/// Gives INSTANTIATE_TEST_SUITE_P the names of kinds.
+/// Names kinds for INSTANTIATE_TEST_SUITE_P.
 struct ExecutorName {
   std::string operator()(const ::testing::TestParamInfo<ExecutorKind>& info) const { return info.param.name; }
 };

@@ -12,7 +12,7 @@
 namespace dflop::testing {
 namespace executor_test {
 
-/// Costs of a program's parts that are simple and not zero, for executors that need some.
+/// Simple nonzero costs of a program's parts, for executors that need costs.
 class SimpleCosts final : public SumCostModel {
  public:
   Seconds compute(Op, const Stage&, const Work& work) const override {
@@ -26,7 +26,7 @@ class SimpleCosts final : public SumCostModel {
   Bytes workspace(Op, const Stage&, const Work&) const override { return Bytes{10}; }
 };
 
-/// One iteration of a plan, with all that it refers to.
+/// One iteration of a plan, with all objects that it refers to.
 struct Case {
   Plan plan;
   ModelSpec model = live_model();
@@ -44,8 +44,8 @@ struct Case {
   std::unique_ptr<Executor> executor() const { return ExecutorContract::GetParam().make(plan, model); }
 };
 
-/// Returns plans of both layouts, with reductions, with tp, with split backwards, and with buckets that are
-/// reduced while the last backward runs.
+/// Returns plans of both layouts, with reductions, tp, split backwards, and gradient buckets that overlap the
+/// last backward.
 std::vector<Plan> plans() {
   Plan split = disaggregated_plan({1, 1, 1, {}}, {1, 2, 1, {}}, 4);
   split.order = OrderKind::zb_h1;
@@ -68,7 +68,7 @@ Nanoseconds end_of(const Span& span) {
   return span.start + span.duration;
 }
 
-/// The spans of a group in the order of its instructions.
+/// Returns the spans of a group in the order of its instructions.
 std::vector<Span> spans_of(const Timeline& timeline, const Group& group) {
   std::vector<Span> spans;
   for (const Span& span : timeline.spans) {
@@ -168,7 +168,7 @@ TEST_P(ExecutorContract, UsageKeepsNoSpans) {
   EXPECT_GT(timeline.makespan, Nanoseconds{0});
 }
 
-/// Times aside, what ran is the same whenever it runs.
+/// Except for times, the same iteration always has the same timeline.
 TEST_P(ExecutorContract, TheSameIterationHasTheSameStructure) {
   using Row = std::tuple<std::int32_t, std::int32_t, Stream, Op, std::uint16_t, std::int32_t, std::int32_t>;
   for_each_case([](const Case& c) {
@@ -186,7 +186,7 @@ TEST_P(ExecutorContract, TheSameIterationHasTheSameStructure) {
   });
 }
 
-/// Both plans have two ranks, and not the same stages. A simulator runs any program.
+/// Both plans have two ranks but different stages. A simulator runs any program.
 TEST_P(ExecutorContract, AnExecutorOfOnePlanRefusesAnother) {
   const Case own(uniform_plan(1, 1, 2, 2));
   const Case other(disaggregated_plan({1, 1, 1, {}}, {1, 1, 1, {}}, 2));

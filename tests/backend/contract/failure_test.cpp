@@ -1,4 +1,4 @@
-// How runs end that cannot go on, with every communicator.
+// Tests how failing runs end with every communicator.
 #include <algorithm>
 #include <chrono>
 #include <latch>
@@ -15,7 +15,7 @@ const RankGroup kThree{{0, 1, 2}};
 
 using Call = std::function<void(const RankSide&)>;
 
-/// Each of these calls waits for rank 2, which never comes.
+/// Each of these calls waits for rank 2, which never arrives.
 std::map<std::string, Call> blocking_calls() {
   return {{"receive", [](const RankSide& side) { side.receive(8, 2, "a letter"); }},
           {"all-reduce", [](const RankSide& side) { side.all_reduce(Data(8), DType::f32, kThree, "sum"); }},
@@ -41,7 +41,7 @@ TEST_P(CommunicatorContract, AbortEndsTheRunForThoseWhoWaitAndThoseWhoComeLater)
   for (const auto& [blocked_in, blocked] : calls) {
     const auto body = [&, &name = blocked_in, &call = blocked](const RankSide& side) {
       if (side.rank == 2) {
-        // Long enough for the others to be blocked, most of the time; the outcome is the same if not.
+        // Usually long enough for the others to block; if not, the outcome is the same.
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
         side.communicator.abort("the loss is NaN");
         side.communicator.abort("a second reason, which nobody hears of");
@@ -49,13 +49,13 @@ TEST_P(CommunicatorContract, AbortEndsTheRunForThoseWhoWaitAndThoseWhoComeLater)
         expect_aborted(side, call, name);
       }
       for (const auto& [later, late] : calls) {
-        if (side.rank != 2 || later != "receive") expect_aborted(side, late, later);  // not from oneself
+        if (side.rank != 2 || later != "receive") expect_aborted(side, late, later);  // not from itself
       }
       const int peer = (side.rank + 1) % 3;
       expect_aborted(
           side, [&](const RankSide& s) { s.send(Data(8), peer, "a letter"); }, "send");
     };
-    // Minutes, so that nobody is woken by the timeout instead.
+    // A timeout of minutes, so that it does not wake anyone first.
     for (const RankEnd& end : run(3, body, Seconds(300))) EXPECT_EQ(end.how, How::done) << end.message;
   }
 }
@@ -67,7 +67,7 @@ TEST_P(CommunicatorContract, ARankThatWaitsTooLongEndsTheRunForAll) {
       4,
       [&](const RankSide& side) {
         if (side.rank == 0) return;  // has ended
-        if (side.rank == 1) {        // is not waiting for anything of the run
+        if (side.rank == 1) {        // does not wait for any rank
           over.wait();
           side.send(Data(4), 0, "a letter");
           return;
@@ -79,7 +79,7 @@ TEST_P(CommunicatorContract, ARankThatWaitsTooLongEndsTheRunForAll) {
       Seconds(1));
   EXPECT_EQ(ends[0].how, How::done);
   EXPECT_EQ(ends[1].how, How::aborted);
-  // The first to lose patience has the error, and the other hears of it.
+  // The first rank to time out throws the error, and the other is aborted.
   EXPECT_EQ(std::count_if(ends.begin(), ends.end(), [](const RankEnd& end) { return end.how == How::error; }),
             1);
   for (const std::size_t rank : {1, 2, 3}) {

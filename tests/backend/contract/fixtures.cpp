@@ -75,7 +75,7 @@ Data random_data(std::size_t bytes, Random& random) {
 std::unique_ptr<Buffer> upload(Device& device, DeviceStream& stream, const Data& data) {
   std::unique_ptr<Buffer> buffer = device.allocate(data.size());
   stream.copy_to_device(buffer->data(), data.data(), data.size());
-  stream.synchronize();  // `data` may go before the stream comes to it
+  stream.synchronize();  // `data` may be freed before the stream reads it
   return buffer;
 }
 

@@ -1,5 +1,5 @@
-// What every device and every communicator must do. The suites are value-parameterised: an implementation is
-// put to them by INSTANTIATE_TEST_SUITE_P with its kind, in a file of its own.
+// Requirements for every device and every communicator. The suites are value-parameterized: each
+// implementation runs them by INSTANTIATE_TEST_SUITE_P with its kind, in its own file.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,19 +22,19 @@
 namespace dflop::testing {
 
 struct DeviceKind {
-  std::string name;  ///< for the names of tests: letters and digits
-  /// A device of which one rank may use at most `limit`. Throws Error (no_device) where there is none.
+  std::string name;  ///< for test names: letters and digits
+  /// Makes a device of which one rank may use at most `limit`. Throws Error (no_device) if there is none.
   std::function<std::unique_ptr<Device>(std::optional<Bytes> limit)> make;
 };
 
 struct CommunicatorKind {
   std::string name;
-  int most_ranks = 0;  ///< tests with more are skipped
+  int most_ranks = 0;  ///< tests with more ranks are skipped
   std::function<std::unique_ptr<World>(int ranks, Seconds timeout)> make;
 };
 
-/// A device of world_kinds() (backend/run/worlds.hpp) and its communicator, by the name of --device. Ranks
-/// are threads of one process.
+/// Return a device of world_kinds() (backend/run/worlds.hpp) and its communicator, by the name of --device.
+/// Ranks are threads of one process.
 DeviceKind device_kind(const std::string& device);
 CommunicatorKind communicator_kind(const std::string& device);
 
@@ -55,7 +55,7 @@ struct KindName {
 
 class DeviceContract : public ::testing::TestWithParam<DeviceKind> {
  protected:
-  void SetUp() override;  ///< skips the test where there is no device
+  void SetUp() override;  ///< skips the test without a device
 
   std::unique_ptr<Device> device_;  ///< without a limit
 };
@@ -63,16 +63,16 @@ class DeviceContract : public ::testing::TestWithParam<DeviceKind> {
 using Data = std::vector<std::byte>;
 
 Data random_data(std::size_t bytes, Random& random);
-/// Memory of the device with these bytes.
+/// Returns device memory with these bytes.
 std::unique_ptr<Buffer> upload(Device& device, DeviceStream& stream, const Data& data);
-/// Waits for the stream.
+/// Copies bytes back and waits for the stream.
 Data download(DeviceStream& stream, const void* source, std::size_t bytes);
 
-/// Values in the bytes of an element and back; what does not fit is rounded.
+/// Convert values to the bytes of an element type and back, with rounding.
 Data encode(DType element, const std::vector<double>& values);
 std::vector<double> decode(DType element, const Data& data);
 
-/// What a test does as one rank, in a thread of its own.
+/// One rank of a test, with its own thread.
 struct RankSide {
   int rank;
   Communicator& communicator;
@@ -81,7 +81,7 @@ struct RankSide {
 
   void send(const Data& data, int peer, const std::string& what) const;
   Data receive(std::size_t bytes, int peer, const std::string& what) const;
-  /// The bytes that the rank has after the collective, given what it contributes.
+  /// Run a collective with this rank's input and return its result.
   Data all_reduce(const Data& data, DType element, const RankGroup& group, const std::string& what) const;
   Data all_gather(const Data& one, DType element, const RankGroup& group, const std::string& what) const;
   Data reduce_scatter(const Data& all, DType element, const RankGroup& group, const std::string& what) const;
@@ -95,14 +95,14 @@ struct RankEnd {
   std::string message;  ///< of the Error
 };
 
-constexpr Seconds kLong{60};  // no test waits that long unless something is lost
+constexpr Seconds kLong{60};  // tests wait this long only if something is lost
 
 class CommunicatorContract : public ::testing::TestWithParam<CommunicatorKind> {
  protected:
-  /// Runs body as each rank and waits for all.
+  /// Runs body as each rank and waits for all ranks.
   std::vector<RankEnd> run(int ranks, const std::function<void(const RankSide&)>& body,
                            Seconds timeout = kLong) const;
-  /// Runs as run() does, and expects that all ranks come to their end.
+  /// Runs body like run(), and expects that all ranks finish without an error.
   void run_to_end(int ranks, const std::function<void(const RankSide&)>& body) const;
   bool has_ranks(int ranks) const { return ranks <= GetParam().most_ranks; }
 };

@@ -1,5 +1,5 @@
-// Messages of every communicator. Ranks walk one list of messages, each doing its own part of it, so that
-// implementations whose sends wait for their receivers come to the end as well.
+// Tests the messages of every communicator. All ranks go through the same list of messages and each does its
+// own part, so that communicators whose sends wait for their receivers also finish.
 #include "tests/backend/contract/fixtures.hpp"
 
 namespace dflop::testing {
@@ -48,7 +48,8 @@ TEST_P(CommunicatorContract, MessagesArriveInOrderWithTheirBytes) {
   }
 }
 
-/// Whether a communicator asks for it or not. Rank 1 works on what it posts for until it has posted.
+/// Receives may be posted early whether the communicator requires it or not. Rank 1 still works on the memory
+/// until it posts the receive.
 TEST_P(CommunicatorContract, ReceivesMayBePostedAhead) {
   if (!has_ranks(2)) GTEST_SKIP();
   const std::vector<Data> letters = {Data(3000, std::byte{1}), Data(0), Data(70000, std::byte{2})};
@@ -137,7 +138,7 @@ TEST_P(CommunicatorContract, TellsWhenTheLastMessageWasThere) {
     for (int i = 0; i < 20; ++i) {
       if (side.rank == 0) {
         side.send(Data(8), 1, "tick");
-        EXPECT_EQ(side.communicator.last_arrival(), Nanoseconds(0));  // which a send does not change
+        EXPECT_EQ(side.communicator.last_arrival(), Nanoseconds(0));  // a send does not change it
         continue;
       }
       side.receive(8, 0, "tick");

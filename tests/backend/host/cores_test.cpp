@@ -1,4 +1,4 @@
-// Ranks of the host that take turns to compute.
+// Ranks of the host that take turns in computing.
 #include "backend/host/cores.hpp"
 
 #include <gtest/gtest.h>
@@ -38,8 +38,9 @@ HostCores make_cores(int cores, const std::vector<RankGroup>& groups) {
   return made;
 }
 
-// Two cores. Ranks 1 and 2 are a tp group: it asks when both have, gets no core beside rank 0, and both when
-// that has ended. Rank 3 asks after them and comes after them, though a core is free.
+// Two cores. Ranks 1 and 2 are a tp group. Its request counts once both have asked. It gets no core while
+// rank 0 computes, and both cores afterwards. Rank 3 asks later and gets its turn later, although a core is
+// free.
 TEST(HostCores, GiveATpGroupItsTurnAsAWhole) {
   HostCores cores = make_cores(2, {{{0}}, {{1, 2}}, {{3}}});
   EXPECT_EQ(cores.ask(1, kNow), Ranks{});
@@ -49,7 +50,7 @@ TEST(HostCores, GiveATpGroupItsTurnAsAWhole) {
   EXPECT_TRUE(cores.may_compute(0));
   EXPECT_FALSE(cores.may_compute(1));
   EXPECT_EQ(cores.give_back(0, kNow), (Ranks{1, 2}));
-  EXPECT_FALSE(cores.can_pause(1));  // nobody of its group could use its core
+  EXPECT_FALSE(cores.can_pause(1));  // no other rank of its group could use its core
   EXPECT_EQ(cores.give_back(2, kNow), Ranks{});
   EXPECT_EQ(cores.ask(2, kNow), Ranks{});  // for the next instruction, before rank 1 has ended this one
   EXPECT_EQ(cores.give_back(1, kNow), Ranks{3});
@@ -57,8 +58,8 @@ TEST(HostCores, GiveATpGroupItsTurnAsAWhole) {
   EXPECT_EQ(cores.give_back(3, kNow), (Ranks{1, 2}));
 }
 
-// Two cores for a tp group of three: the third goes on where one waits for the others, and that one when a
-// core is free again.
+// Two cores for a tp group of three. The third rank continues when one waits for the others, and that one
+// when a core is free again.
 TEST(HostCores, AreSharedInATpGroupThatHasTooFew) {
   HostCores cores = make_cores(2, {{{0, 1, 2}}, {{3}}});
   cores.ask(0, kNow);
@@ -66,7 +67,7 @@ TEST(HostCores, AreSharedInATpGroupThatHasTooFew) {
   EXPECT_EQ(cores.ask(2, kNow), (Ranks{0, 1}));
   EXPECT_EQ(cores.ask(3, kNow), Ranks{});
   EXPECT_TRUE(cores.can_pause(1));
-  EXPECT_FALSE(cores.can_pause(2));  // it computes nothing that it could pause
+  EXPECT_FALSE(cores.can_pause(2));  // it is not computing
   EXPECT_EQ(cores.pause(1), Ranks{2});
   EXPECT_EQ(cores.resume(1), Ranks{});
   EXPECT_EQ(cores.give_back(0, kNow), Ranks{1});
@@ -74,7 +75,8 @@ TEST(HostCores, AreSharedInATpGroupThatHasTooFew) {
   EXPECT_EQ(cores.give_back(1, kNow), Ranks{3});
 }
 
-/// Calls body(rank, communicator, turn) in a thread for each rank of these tp groups; how each ended.
+/// Calls body(rank, communicator, turn) in a thread for each rank of these tp groups. Returns how each rank
+/// ended.
 using Body = std::function<void(int, Communicator&, ComputeTurn&)>;
 std::vector<std::string> run(const std::vector<RankGroup>& groups, int cores, Seconds timeout,
                              const Body& body) {
@@ -112,7 +114,7 @@ std::vector<RankGroup> single(int ranks) {
   return groups;
 }
 
-/// Counts who computes.
+/// Counts the ranks that compute at the same time.
 class Occupancy {
  public:
   void enter() {
@@ -132,7 +134,7 @@ class Occupancy {
 TEST(HostTurns, AreOfAsManyAtATimeAsThereAreCores) {
   for (const int cores : {1, 2, 3}) {
     Occupancy occupancy;
-    int unguarded = 0;  // with one core, turns alone keep it from races
+    int unguarded = 0;  // with one core, only turns protect it from races
     const auto ends = run(single(5), cores, Seconds{60}, [&](int, Communicator&, ComputeTurn& turn) {
       for (int k = 0; k < 200; ++k) {
         turn.begin();
@@ -149,8 +151,8 @@ TEST(HostTurns, AreOfAsManyAtATimeAsThereAreCores) {
   }
 }
 
-// Two tp groups of three ranks on two cores. A rank that waits in its group's all-reduce lets others of it
-// compute, else none would ever come to it; and never do more than two compute.
+// Two tp groups of three ranks on two cores. A rank that waits in its group's all-reduce lets others of the
+// group compute; otherwise they would never reach it. At most two ranks compute at the same time.
 TEST(HostTurns, GoRoundInATpGroup) {
   const std::vector<RankGroup> groups = {{{0, 1, 2}}, {{3, 4, 5}}};
   Occupancy occupancy;
@@ -182,7 +184,7 @@ TEST(HostTurns, AreNoneWhereEachRankHasACore) {
   EXPECT_THROW(HostWorld(2, {Seconds{60}, {}, -1}), Error);
 }
 
-// Rank 0 keeps the core and waits for a message that rank 1 sends after its turn, which does not come.
+// Rank 0 keeps the core and waits for a message that rank 1 would send after its turn, which never comes.
 TEST(HostTurns, AreNamedWhereARunHangs) {
   std::latch begun(1);
   const auto stream = make_host_device({})->make_stream();
@@ -212,7 +214,7 @@ TEST(HostTurns, EndWithTheRun) {
           CountDown has_begun(begun);
           turn.begin();
           has_begun.now();
-          std::this_thread::sleep_for(std::chrono::milliseconds(50));  // by then the others wait, as a rule
+          std::this_thread::sleep_for(std::chrono::milliseconds(50));  // usually the others wait by then
           communicator.abort("the loss is NaN");
           return;
         }
@@ -226,7 +228,7 @@ TEST(HostTurns, EndWithTheRun) {
   }
 }
 
-/// Calls check(case, the number of its ranks) for random plans of several layouts.
+/// Calls check(case, its number of ranks) for random plans of several layouts.
 void for_each_case(const std::function<void(const RandomCase&, int ranks)>& check) {
   Random random(93);
   const std::pair<OrderKind, Layout> families[] = {{OrderKind::one_f_one_b, Layout::uniform},
@@ -260,7 +262,7 @@ TEST(LiveTurns, GiveTheSameBits) {
   });
 }
 
-/// The cores that are in use at once, as the spans show it.
+/// Checks with the spans how many cores are in use at the same time.
 TEST(LiveTurns, AreSeenInTheTimeline) {
   for_each_case([](const RandomCase& c, int ranks) {
     for (const int cores : {1, std::max(1, ranks / 2)}) {

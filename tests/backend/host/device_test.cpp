@@ -1,4 +1,4 @@
-// What the host promises beyond every device.
+// Tests the host's guarantees beyond those of every device.
 #include <gtest/gtest.h>
 #include <sched.h>
 
@@ -40,7 +40,7 @@ TEST(HostDevice, BuffersMayOutliveIt) {
   EXPECT_EQ(buffer->bytes(), 100U);
 }
 
-/// What is recorded before a thread begins is before what the thread records, and that before what comes
+/// Times recorded before a thread starts are earlier than the thread's, and these are earlier than times
 /// after its end.
 TEST(HostDevice, AllRanksShareOneClock) {
   const auto record = [] {
@@ -71,7 +71,7 @@ TEST(HostDevice, RefusesEventsOfAnotherDevice) {
 }
 
 #ifdef __linux__
-/// How many processors a thread may use that has entered the device.
+/// Returns how many processors a thread may use after it has entered the device.
 int processors_of_a_thread(Device& device) {
   cpu_set_t cores;
   CPU_ZERO(&cores);
@@ -82,7 +82,7 @@ int processors_of_a_thread(Device& device) {
   return CPU_COUNT(&cores);
 }
 
-/// Eight processors on four cores, numbered in two ways, and some of them.
+/// Eight processors on four cores, numbered in two ways, and a subset of them.
 TEST(HostDevice, CoresComeBeforeTheirSecondThreads) {
   const std::vector<int> all = {0, 1, 2, 3, 4, 5, 6, 7};
   EXPECT_EQ(cores_first(all, [](int p) { return p / 2 * 2; }), (std::vector<int>{0, 2, 4, 6, 1, 3, 5, 7}));
@@ -90,12 +90,12 @@ TEST(HostDevice, CoresComeBeforeTheirSecondThreads) {
   EXPECT_EQ(cores_first({1, 5, 6}, [](int p) { return p % 4; }), (std::vector<int>{1, 6, 5}));
 }
 
-/// How many processors a thread may use that is of rank 1 of some.
+/// Returns how many processors a thread of rank 1 may use.
 int processors_of_rank_1(int ranks, int cores) {
   return processors_of_a_thread(*HostWorld(ranks, {Seconds{1}, {}, cores}).make_device(1));
 }
 
-/// A core that the machine has not is none.
+/// A core that the machine does not have is ignored.
 TEST(HostDevice, ThreadsStayOnItsProcessor) {
   const std::vector<int> all = usable_processors();
   HostDeviceOptions options;
@@ -106,7 +106,7 @@ TEST(HostDevice, ThreadsStayOnItsProcessor) {
   EXPECT_EQ(processors_of_a_thread(*make_host_device(options)), static_cast<int>(all.size()));
 }
 
-/// Ranks that need most of the processors stay on theirs, where none of them takes turns.
+/// Ranks that need most of the processors are pinned to theirs, if they do not take turns.
 TEST(HostWorld, RanksStayOnProcessors) {
   const auto all = static_cast<int>(usable_processors().size());
   if (all < 2) GTEST_SKIP() << "this takes two processors";

@@ -1,4 +1,4 @@
-// The host, put to the suites that every implementation must pass.
+// Runs the suites that every implementation must pass on the host.
 #include "tests/backend/contract/executor.hpp"
 #include "tests/backend/contract/fixtures.hpp"
 #include "tests/backend/run/live_model.hpp"
@@ -6,7 +6,7 @@
 namespace dflop::testing {
 namespace host_kinds_test {
 
-/// Ranks take turns on `cores`; 0: each computes when it likes.
+/// Ranks take turns on `cores` cores; with 0, they compute at any time.
 ExecutorKind host_executor(const std::string& name, int cores) {
   return {name, true, [cores](const Plan& plan, const ModelSpec& model) -> std::unique_ptr<Executor> {
             return std::make_unique<OwnWorldExecutor>(

@@ -1,4 +1,4 @@
-// The cores of a host's devices: which of them a rank has, and whose turn it is to compute on them.
+// Tests which cores of a host's devices a rank has, and when ranks take turns on them.
 #include <gtest/gtest.h>
 #ifdef __linux__
 #include <sched.h>
@@ -28,8 +28,7 @@ std::vector<std::string> parts(int ranks, const WorldOptions& options) {
   return all;
 }
 
-/// A share of 0.3 is 1.2 of four cores, so that the encoder has one; 0.5 is two; each module has one at
-/// least.
+/// A share of 0.3 is 1.2 of four cores, so the encoder gets one; 0.5 is two. Each module gets at least one.
 TEST(HostParts, FollowTheShare) {
   using Parts = std::vector<std::string>;
   EXPECT_EQ(parts(2, devices_of(1)), (Parts{"1 core", "1 core"}));
@@ -50,8 +49,8 @@ TEST(HostParts, AreOfWholeDevices) {
   EXPECT_EQ(HostWorld(2).quanta(), 1);
 }
 
-/// A rank takes all cores of its device: of five cores two devices of two compute at a time. Where all can,
-/// there are no turns, and ranks that share devices have cores of their own.
+/// A rank uses all cores of its device, so with five cores two devices of two cores compute at a time. If all
+/// can compute at the same time, there are no turns, and ranks that share devices have their own cores.
 TEST(HostParts, TurnsAreThoseOfDevices) {
   const auto turns = [](int ranks, WorldOptions options, int cores) {
     options.cores = cores;
@@ -66,7 +65,7 @@ TEST(HostParts, TurnsAreThoseOfDevices) {
 }
 
 #ifdef __linux__
-/// Returns the processors that the rank's own thread may use.
+/// Returns the processors that the rank's main thread may use.
 std::set<int> processors_of(World& world, int rank) {
   const std::unique_ptr<Device> device = world.make_device(rank);
   cpu_set_t allowed;
@@ -82,8 +81,8 @@ std::set<int> processors_of(World& world, int rank) {
   return processors;
 }
 
-/// Two ranks that share a device of two cores stay on a processor each; without such options they go where
-/// they like.
+/// Two ranks that share a device of two cores are pinned to one processor each. Without these options they
+/// are not pinned.
 TEST(HostParts, StayOnDisjointProcessors) {
   const auto all = static_cast<int>(usable_processors().size());
   if (all < 2) GTEST_SKIP() << "this takes two processors";

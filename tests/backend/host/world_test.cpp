@@ -1,5 +1,5 @@
-// What the host promises beyond every communicator: exact messages, sums in the group's order, and sends that
-// do not wait.
+// Tests the host's guarantees beyond those of every communicator: exact messages, sums in the group's order,
+// and sends that do not wait.
 #include "backend/host/world.hpp"
 
 #include <gtest/gtest.h>
@@ -21,8 +21,8 @@ namespace world_test {
 
 constexpr Seconds kLong{60};
 
-/// Calls body(rank, communicator, stream) in a thread for each rank; the messages of the Errors they end
-/// with, by rank, "aborted: ..." for those who only heard of one.
+/// Calls body(rank, communicator, stream) in a thread for each rank. Returns the message of the Error that
+/// ended each rank, "aborted: ..." for ranks that were aborted because of another's Error.
 using Body = std::function<void(int, Communicator&, DeviceStream&)>;
 std::vector<std::string> run(int ranks, Seconds timeout, const Body& body) {
   HostWorld world(ranks, {timeout});
@@ -60,7 +60,7 @@ TEST(HostWorld, NamesBothSidesOfAMessageOfAnotherSize) {
   EXPECT_EQ(errors, (Messages{"", expected, "aborted: " + expected}));
 }
 
-/// Whoever comes second finds it, and either may.
+/// The rank that arrives second finds the mismatch; this can be either rank.
 TEST(HostWorld, NamesBothSidesOfCollectivesThatDiffer) {
   struct Case {
     DType element;
@@ -106,7 +106,7 @@ TEST(HostWorld, ReportsWhatEveryRankWaitsForWhenOneWaitsTooLong) {
   const auto reducers_stream = device->make_stream();
   float activation = 0;
   float gradient = 0;
-  std::string heard;  // of the error or the abort, which say the same
+  std::string heard;  // message of the error or of the abort, which are the same
   {
     const std::jthread other([&] {
       EXPECT_THROW(reducer->all_reduce(&gradient, 1, DType::f32, {{4, 3, 2}}, *reducers_stream,
@@ -168,7 +168,7 @@ TEST(HostWorld, GroupsInDifferentOrdersDoNotMeet) {
   EXPECT_NE(errors[1], "");
 }
 
-/// One thread as two ranks: it would wait for itself if sends waited for their receivers.
+/// One thread acts as two ranks. It would deadlock if sends waited for their receivers.
 TEST(HostWorld, SendsDoNotWait) {
   HostWorld world(2, {kLong});
   const auto source = world.make_communicator(0);
@@ -184,7 +184,7 @@ TEST(HostWorld, SendsDoNotWait) {
     int received = -1;
     destination->receive(&received, sizeof received, 0, *stream, "number");
     EXPECT_EQ(received, i);
-    // It was there when it was sent, not when it was taken.
+    // The message arrived when it was sent, not when it was received.
     EXPECT_GE(destination->last_arrival(), before->time());
     EXPECT_LE(destination->last_arrival(), after->time());
   }
@@ -208,8 +208,8 @@ TEST(HostWorld, ACollectiveArrivesWhenItsLastRankComes) {
   EXPECT_GE(arrived[0], *std::max_element(entered.begin(), entered.end()));
 }
 
-/// A collective in which all have met is done by all, although the run ends meanwhile: whoever left it early
-/// would take its memory from under the others. When the abort falls is up to the threads.
+/// Once all ranks have met in a collective, all finish it, even if the run is aborted meanwhile: a rank that
+/// left early would free memory that the others use. The time of the abort depends on the threads.
 TEST(HostWorld, AnAbortLeavesNoCollectiveHalfDone) {
   for (int repetition = 0; repetition < 300; ++repetition) {
     std::array<int, 2> done{};
@@ -242,7 +242,7 @@ TEST(HostWorld, GivesEachRankOneCommunicator) {
   const auto first = world.make_communicator(0);
   EXPECT_THROW(world.make_communicator(0), Error);
   world.make_communicator(1).reset();
-  EXPECT_THROW(world.make_communicator(1), Error);  // it has ended
+  EXPECT_THROW(world.make_communicator(1), Error);  // the world has ended
 }
 
 TEST(HostWorld, RefusesARunWithoutRanksOrTime) {
