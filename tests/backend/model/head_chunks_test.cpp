@@ -1,4 +1,5 @@
-// A loss that takes rows in chunks gives what one over all rows at once does, and holds fewer logits.
+// A loss computed in chunks of rows gives the same results as over all rows at once, with fewer logits in
+// memory.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,22 +32,22 @@ struct Case {
   }
 };
 
-/// What one rank has after forward and backward.
+/// The results of one rank after forward and backward.
 struct Found {
-  std::vector<double> evaluated;  ///< loss of a forward that nothing follows
+  std::vector<double> evaluated;  ///< loss of a forward without a backward
   std::vector<double> loss;
   std::vector<double> d_x;
   std::vector<double> d_gamma;
   std::vector<double> d_head;
   std::int64_t kept = 0;  ///< bytes between forward and backward
-  std::int64_t most = 0;  ///< bytes during both
+  std::int64_t most = 0;  ///< max bytes during both
 };
 
 std::vector<double> values_of(const RankContext& rank, ConstSums sums) {
   return download(rank, sums.data, sum_type_of(rank.kernels.dtype()), static_cast<std::size_t>(sums.size()));
 }
 
-/// Returns rows that depend on their places in the whole alone.
+/// Returns rows that depend only on their global positions.
 Tensor held_input(const RankContext& rank, const Case& of) {
   const std::int64_t held = held_rows(rank, of.rows());
   const std::int64_t first = has_shards(rank) ? held * rank.tp_rank : 0;
@@ -60,7 +61,7 @@ Tensor held_input(const RankContext& rank, const Case& of) {
   return x;
 }
 
-/// Returns the loss of a forward that nothing follows, and requires that it adds to no gradient.
+/// Returns the loss of a forward without a backward, and requires that it adds to no gradient.
 std::vector<double> evaluate(const RankContext& rank, const Case& of, const LmHead& head,
                              ParameterStore& store) {
   SumTensor loss(rank, 1, 1);
@@ -109,7 +110,7 @@ Found run_head(const RankContext& rank, const Case& of, const ModelSpec& model) 
   return found;
 }
 
-/// Returns what each rank of the tp group has.
+/// Returns the results of each rank of the tp group.
 std::vector<Found> run_ranks(const Case& of, std::int64_t logits_at_once) {
   const ModelSpec model = of.model(logits_at_once);
   const std::unique_ptr<World> world = std::make_unique<HostWorld>(of.tp);
@@ -131,7 +132,7 @@ std::vector<Found> run_ranks(const Case& of, std::int64_t logits_at_once) {
 void expect_near(const std::vector<double>& found, const std::vector<double>& expected, double tolerance,
                  const char* what) {
   ASSERT_EQ(found.size(), expected.size()) << what;
-  double largest = 1e-3;  // what is zero but for rounding has no scale of its own
+  double largest = 1e-3;  // values that are zero except for rounding have no scale
   for (const double value : expected) largest = std::max(largest, std::abs(value));
   for (std::size_t i = 0; i < found.size(); ++i) {
     ASSERT_NEAR(found[i], expected[i], tolerance * largest) << what << ", value " << i;
@@ -157,7 +158,7 @@ Case random_case(Random& random) {
   of.vocabulary = of.tp * static_cast<std::int64_t>(1 + random.below(40));
   of.shards = random.below(2) == 1;
   of.dtype = std::array{DType::f64, DType::f64, DType::f32, DType::bf16}.at(random.below(4));
-  const auto masked = random.below(4);  // of three rows none, one, two or all are not trained
+  const auto masked = random.below(4);  // none, one, two or all of three rows are not trained
   const auto rows = random.below(60);
   for (std::uint64_t row = 0; row < rows; ++row) {
     const auto word = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(of.vocabulary)));
@@ -187,7 +188,7 @@ TEST(HeadChunks, GiveWhatAllRowsAtOnceDo) {
   }
 }
 
-/// One chunk with every row of the batch is the same products and the same sums.
+/// One chunk with all rows of the batch computes the same products and sums.
 TEST(HeadChunks, OneChunkOfAllRowsIsTheSameToTheBit) {
   Random random(12);
   for (int round = 0; round < 60; ++round) {
@@ -204,17 +205,17 @@ TEST(HeadChunks, OneChunkOfAllRowsIsTheSameToTheBit) {
   }
 }
 
-/// 40 rows of 8 in f64, of which 30 are trained, in chunks of 10 rows of 64 logits. Kept are the norm's
-/// input, one statistic a row, and the gradient of the norm's output. At most a chunk is there, too: its
-/// logits, its input, of each row three parts of the loss, and with tp 1 place and target, and all rows that
-/// were normed.
+/// 40 rows of 8 values in f64, of which 30 are trained, in chunks of 10 rows of 64 logits. The head keeps the
+/// norm's input, one statistic per row, and the gradient of the norm's output. At the peak it also has one
+/// chunk (logits, input, three parts of the loss per row and, with tp 1, position and target) and the norm's
+/// output for all rows.
 TEST(HeadChunks, HoldTheLogitsOfOneChunk) {
   Case of;
   of.vocabulary = 64;
   for (std::int32_t row = 0; row < 40; ++row) of.targets.push_back(row % 4 == 0 ? -1 : row);
   const Found found = run_ranks(of, 10 * 64).front();
   EXPECT_EQ(found.kept, 8 * 40 * (8 + 1 + 8));
-  const std::int64_t lists = 2 * 4 * 10;  // which the host's device may share with the host
+  const std::int64_t lists = 2 * 4 * 10;  // may be shared between host device and host
   EXPECT_LE(found.most, found.kept + 8 * 40 * 8 + 8 * 10 * (64 + 8 + 3) + lists);
   EXPECT_GE(found.most, found.kept + 8 * 40 * 8 + 8 * 10 * 64);
   const Found at_once = run_ranks(of, 0).front();

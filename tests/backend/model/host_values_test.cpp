@@ -72,7 +72,7 @@ TEST(HostValues, StayWithTheLastCopy) {
   EXPECT_EQ(last, 3);
 }
 
-/// A part of the values lies in device memory with the same bits, whether they are rounded before or then.
+/// Part of the values has the same bits in device memory, whether rounded before or during the upload.
 TEST(HostValues, AreUploadedWithTheBitsOfOthers) {
   const std::vector<float> all = values_of_all_kinds();
   const std::span<const float> part = std::span(all).subspan(5, 100);

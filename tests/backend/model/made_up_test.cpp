@@ -36,7 +36,7 @@ Sample text_sample(const std::string& id, std::int64_t text) {
   return sample;
 }
 
-/// The first sample from `from` on of class `wanted`.
+/// Returns the first sample of class `wanted`, from number `from` on.
 Sample sample_of_class(int wanted, int from = 0) {
   for (int i = from;; ++i) {
     const Sample sample = image_sample("image " + std::to_string(i), 20);
@@ -47,7 +47,8 @@ Sample sample_of_class(int wanted, int from = 0) {
 TEST(Synthetic, ClassesAreAllUsedAboutAlike) {
   std::array<int, kImageClasses> count{};
   for (int i = 0; i < 8000; ++i) ++count.at(image_class(kSeed, image_sample(std::to_string(i), 5)));
-  // 1,000 expected of each, standard deviation sqrt(8000 * 1/8 * 7/8) = 29.6; five of them are 148.
+  // 1,000 are expected of each class, with standard deviation sqrt(8000 * 1/8 * 7/8) = 29.6; five of these
+  // are 148.
   for (const int n : count) EXPECT_NEAR(n, 1000, 148);
   for (int i = 0; i < 20; ++i) EXPECT_EQ(image_class(kSeed, text_sample(std::to_string(i), 5)), 0);
 }
@@ -57,7 +58,7 @@ TEST(Synthetic, FollowsFromSeedAndIdAlone) {
   const Sample same_class = sample_of_class(2, 1 + std::stoi(a.id.substr(6)));
   EXPECT_EQ(sequence_pixels(kSeed, a, 1), sequence_pixels(kSeed, a, 1));
   EXPECT_EQ(text_ids(kSeed, a, kVocabulary), text_ids(kSeed, a, kVocabulary));
-  // Another sequence, sample or seed has other noise, and another sample or seed another prompt.
+  // Each sequence, sample and seed has its own noise, and each sample and seed its own prompt.
   EXPECT_NE(sequence_pixels(kSeed, a, 0), sequence_pixels(kSeed, a, 1));
   EXPECT_NE(sequence_pixels(kSeed, a, 0), sequence_pixels(kSeed, same_class, 0));
   EXPECT_NE(sequence_pixels(kSeed, a, 0), sequence_pixels(kSeed + 1, a, 0));
@@ -65,7 +66,7 @@ TEST(Synthetic, FollowsFromSeedAndIdAlone) {
   EXPECT_NE(text_ids(kSeed, a, kVocabulary), text_ids(kSeed + 1, a, kVocabulary));
 }
 
-// Computed by another program that has its own mt19937_64 and FNV-1a.
+// Expected values come from another program with its own mt19937_64 and FNV-1a.
 TEST(Synthetic, IsTheSameEverywhere) {
   const Sample sample = image_sample("a", 5);
   EXPECT_EQ(image_class(3, sample), 7);
@@ -80,19 +81,19 @@ TEST(Synthetic, PixelsAreThePatternOfTheClassAndNoise) {
   std::set<std::vector<bool>> patterns;
   for (int c = 0; c < kImageClasses; ++c) {
     const Sample sample = sample_of_class(c);
-    std::vector<bool> positive;  // of the first patch
+    std::vector<bool> positive;  // signs in the first patch
     for (std::int64_t s = 0; s < 3; ++s) {
       const std::vector<float> pixels = sequence_pixels(kSeed, sample, s);
       ASSERT_EQ(pixels.size(), (s < 2 ? 16U : 9U) * kPatchValues);
       for (std::size_t i = 0; i < pixels.size(); ++i) {
-        // 1 or -1, and less than a half of noise: the sign is the pattern's, equal in all patches.
+        // 1 or -1 plus noise of less than 0.5, so the sign is that of the pattern, which all patches share.
         EXPECT_GE(std::abs(pixels[i]), 0.5F);
         EXPECT_LE(std::abs(pixels[i]), 1.5F);
         if (positive.size() < kPatchValues) positive.push_back(pixels[i] > 0);
         EXPECT_EQ(pixels[i] > 0, positive[i % kPatchValues]);
       }
     }
-    // As many of one sign as of the other: no class is told by brightness alone.
+    // Both signs are equally frequent, so that brightness does not reveal the class.
     EXPECT_EQ(std::count(positive.begin(), positive.end(), true), kPatchValues / 2);
     patterns.insert(positive);
   }
@@ -132,8 +133,8 @@ TEST(Synthetic, AnswersAreAFunctionOfTheTokenBeforeAndTheClass) {
 }
 
 TEST(Synthetic, AnswersNeedTheClass) {
-  // After the same prompt token no two classes go on alike: 17 times a difference of 1 to 7 is 17 to 119, no
-  // multiple of 128 or of 512.
+  // After the same prompt token, no two classes continue in the same way: 17 times a difference of 1 to 7 is
+  // 17 to 119, not a multiple of 128 or 512.
   for (const std::int64_t vocabulary : {128, 512}) {
     std::set<std::int64_t> steps;
     for (int c = 0; c < kImageClasses; ++c) {
@@ -161,8 +162,8 @@ TEST(Synthetic, IdsAreInTheVocabulary) {
 }
 
 TEST(Synthetic, TargetsAreTheNextTokensOfTheAnswer) {
-  // 8 tokens of the encoder and 5 of text, of which 5 / 2 = 2 are prompt and 3 answer: positions 9, 10 and 11
-  // have their next tokens as targets, text tokens 2, 3 and 4.
+  // 8 encoder tokens and 5 text tokens, of which 5 / 2 = 2 are the prompt and 3 the answer. The targets of
+  // positions 9, 10 and 11 are their next tokens: text tokens 2, 3 and 4.
   const Sample sample = image_sample("a", 5);
   const std::vector<std::int32_t> ids = text_ids(kSeed, sample, kVocabulary);
   std::vector<std::int32_t> expected(13, kNoTarget);
@@ -194,7 +195,7 @@ TEST(Synthetic, SamplesCutToTheirImagesHaveNoText) {
   cut.llm_tokens = 8;
   EXPECT_TRUE(text_ids(kSeed, cut, kVocabulary).empty());
   EXPECT_EQ(target_ids(kSeed, cut, kVocabulary), std::vector<std::int32_t>(8, kNoTarget));
-  cut.llm_tokens = 5;  // counts that do not fit together
+  cut.llm_tokens = 5;  // inconsistent counts
   EXPECT_TRUE(text_ids(kSeed, cut, kVocabulary).empty());
   EXPECT_EQ(target_ids(kSeed, cut, kVocabulary).size(), 5U);
 }

@@ -1,5 +1,5 @@
-// Rows within MLPs that zeros fill up in memory: values are counted without the zeros, and computed as if
-// there were none.
+// Rows inside MLPs that are padded with zeros in memory: values are counted without the padding, and results
+// are the same as without it.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -12,8 +12,7 @@ namespace padded_rows_test {
 using testing::LiveRun;
 using Kind = ParameterStore::Kind;
 
-/// Rows [0, 3) and [4, 7) of columns [1, 3): 12 values. In memory each range has four rows, each of four
-/// values.
+/// Rows [0, 3) and [4, 7) of columns [1, 3): 12 values. In memory, each range has four rows of four values.
 Parameter padded_parameter() {
   Parameter parameter{"padded", 8, 5, {{0, 3}, {4, 7}}, {1, 3}};
   parameter.row_multiple = parameter.column_multiple = 4;
@@ -47,7 +46,7 @@ void on_device(int row_alignment, DType dtype, const F& f) {
   f(context_of(rank));
 }
 
-/// Returns the memory of a parameter's weights and gradients, zeros and all.
+/// Returns the memory of a parameter's weights and gradients, including the padding.
 std::vector<double> memory_of(const RankContext& rank, ParameterStore& store, const Parameter& parameter) {
   const auto count = static_cast<std::size_t>(parameter.padded_count());
   std::vector<double> all = download(rank, store.weight(parameter).data, rank.kernels.dtype(), count);
@@ -58,7 +57,7 @@ std::vector<double> memory_of(const RankContext& rank, ParameterStore& store, co
   return all;
 }
 
-/// Returns the kinds of values as bits that a store of some parameters reads back.
+/// Returns all kinds of values that a store of several parameters reads back.
 std::vector<double> read_all(const RankContext& rank, ParameterStore& store) {
   std::vector<double> all;
   for (const Parameter& parameter : store.list()) {
@@ -112,7 +111,7 @@ TEST(PaddedRows, WhatIsWrittenIsReadFromAnyShardInAnyParts) {
             }
           }
         }
-        // Twice, as weights and as gradients: padding is zero.
+        // The padding is zero in weights and gradients, hence twice the count.
         const std::vector<double> memory = memory_of(rank, store, own);
         for (std::int64_t i = 0; i < 2 * own.padded_count(); ++i) {
           const std::int64_t p = i % own.padded_count();
@@ -124,7 +123,8 @@ TEST(PaddedRows, WhatIsWrittenIsReadFromAnyShardInAnyParts) {
   }
 }
 
-/// Shards begin where vector accesses want it, wherever values do: each value is in one.
+/// Shards start at multiples for vector accesses, whatever the positions of values. Each value is in exactly
+/// one shard.
 TEST(PaddedRows, EachValueIsInOneShard) {
   for (const int shards : {2, 3, 4, 5}) {
     std::int64_t end = 0;

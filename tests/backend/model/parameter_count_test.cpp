@@ -1,4 +1,4 @@
-// What the cost model counts of a stage is what a live run makes there, tensor by tensor.
+// The cost model's parameter count of a stage equals the tensors that a live run makes there.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -12,7 +12,8 @@
 namespace dflop {
 namespace parameter_count_test {
 
-/// Returns the parameters of tensors, without the biases of keys that stay zero, which the model has not.
+/// Returns the number of parameters in the tensors, without key biases that stay zero, as the model does not
+/// have them.
 std::int64_t count_of(const std::vector<Parameter>& parameters) {
   std::int64_t sum = 0;
   for (const Parameter& parameter : parameters) {

@@ -1,4 +1,4 @@
-// What is done to all parameters takes one call for neighbors that are treated alike.
+// Operations on all parameters take one call for neighbors with the same settings.
 #include <gtest/gtest.h>
 
 #include "backend/host/world.hpp"
@@ -15,8 +15,8 @@ Parameter whole(const std::string& name, std::int64_t rows, std::int64_t columns
   return parameter;
 }
 
-/// A store of parameters whose counts are no multiples of 8, so that there are zeros between them. Each
-/// gradient has one value throughout: 1, 2, 3 and 4.
+/// A store of parameters whose counts are not multiples of 8, so that there are zeros between them. All
+/// values of each gradient are the same: 1, 2, 3 or 4.
 class ParameterRuns : public ::testing::Test {
  protected:
   ParameterRuns()
@@ -34,7 +34,7 @@ class ParameterRuns : public ::testing::Test {
     }
   }
 
-  /// Counts the calls of an operation from now on, and computes nothing.
+  /// Replaces an operation by one that only counts its calls.
   template <typename... Args>
   void count(Operation<void(Args...)>& operation) {
     operation.template set<[](int& calls, Args...) { ++calls; }>(calls_);
@@ -69,7 +69,7 @@ bool none(const Parameter&) {
   return false;
 }
 
-/// 15 * 1 + 14 * 4 + 9 * 9 + 5 * 16 = 232, of which b has 56.
+/// 15 * 1 + 14 * 4 + 9 * 9 + 5 * 16 = 232. The part of b is 56.
 TEST_F(ParameterRuns, SquaresAreOfThoseThatCount) {
   EXPECT_DOUBLE_EQ(squares(all), 232);
   EXPECT_DOUBLE_EQ(squares(not_b), 176);
@@ -82,7 +82,7 @@ TEST_F(ParameterRuns, SquaresOfNeighborsTakeOneCall) {
   EXPECT_EQ(calls_of_squares(none), 0);
 }
 
-/// Without decay all are alike but for the encoder's rate; with it c is apart.
+/// Without decay, all parameters except the encoder's have the same settings; with decay, c differs.
 TEST_F(ParameterRuns, StepsOfNeighborsTakeOneCall) {
   count(local_.kernels->adamw);
   const auto calls_of = [&](double decay, double encoder_rate) {
@@ -99,7 +99,7 @@ TEST_F(ParameterRuns, StepsOfNeighborsTakeOneCall) {
   EXPECT_EQ(calls_of(0.1, 1), 3);
 }
 
-/// A step with a factor equals a step of gradients that were multiplied before, and leaves them unchanged.
+/// A step with a gradient factor equals a step with multiplied gradients, and leaves the gradients unchanged.
 TEST_F(ParameterRuns, StepsTakeAFactorOfGradients) {
   OptimizerStep step;
   step.gradient_factor = 0.25;

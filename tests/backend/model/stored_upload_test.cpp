@@ -1,4 +1,4 @@
-// Numbers of files become weights and masters, in whatever runs they come.
+// Numbers of files become weights and masters, whatever the lengths of their runs.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -14,8 +14,8 @@ namespace stored_upload_test {
 
 using Kind = ParameterStore::Kind;
 
-/// A tensor's value in row r and column c is 1000 r + c, exact in f32; in runs of random lengths, which may
-/// end anywhere, of f32 that are not aligned. Each row is a tensor of the source, so that types and names
+/// The value in row r and column c is 1000 r + c, exact in f32. It is stored in unaligned runs of f32 with
+/// random lengths that may end anywhere. Each row is its own tensor of the source, so that types and names
 /// change often.
 class RunSource final : public WeightSource {
  public:
@@ -55,7 +55,7 @@ class RunSource final : public WeightSource {
   mutable Random random_{3};
 };
 
-/// Calls f(rank, store) with a store that a shard of a bf16 run loads from a source.
+/// Calls f(rank, store) with the store of one shard of a bf16 run, loaded from a source.
 template <typename F>
 void with_loaded(const Parameter& parameter, int shards, int shard, const WeightSource& source, const F& f) {
   HostWorld world(1);
@@ -65,14 +65,14 @@ void with_loaded(const Parameter& parameter, int shards, int shard, const Weight
   f(rank, store);
 }
 
-/// Rows [1, 4) and [6, 11) of columns [2, `end`), padded or not.
+/// Returns rows [1, 4) and [6, 11) of columns [2, `end`), padded or not.
 Parameter parameter_of(std::int64_t end, std::int64_t multiple) {
   Parameter parameter{"tensor", 12, end + 3, {{1, 4}, {6, 11}}, {2, end}};
   parameter.row_multiple = parameter.column_multiple = multiple;
   return parameter;
 }
 
-/// Short runs are gathered, of 70,000 some are longer than what goes to the device at once.
+/// Short runs are gathered. With 70,000 columns, some runs are longer than one upload to the device.
 TEST(StoredUpload, RunsOfAnyLengthBecomeWeightsAndMasters) {
   struct Case {
     std::int64_t end;
@@ -113,7 +113,7 @@ TEST(StoredUpload, RunsOfAnyLengthBecomeWeightsAndMasters) {
                       }();
                       double sum = 0;
                       for (const double number : memory) sum += number;
-                      EXPECT_EQ(sum, sum_of_values);  // all positive: padding is zero
+                      EXPECT_EQ(sum, sum_of_values);  // all values are positive, so the padding is zero
                     });
       }
     }
@@ -136,7 +136,7 @@ TEST(StoredUpload, NamesTheTensorOfANumberThatIsNotFinite) {
   }
 }
 
-/// More tensors than are looked at together.
+/// More tensors than are examined together.
 TEST(StoredUpload, LooksAtAnyNumberOfTensors) {
   Parameter parameter{"tensor", 3000, 2, {{0, 3000}}, {0, 2}};
   for (const std::int64_t row : {0, 1500, 2999}) {
@@ -148,8 +148,8 @@ TEST(StoredUpload, LooksAtAnyNumberOfTensors) {
   EXPECT_NO_THROW(with_loaded(parameter, 1, 0, RunSource(2), [](const RankContext&, ParameterStore&) {}));
 }
 
-/// A normal value is the sum of twelve uniform ones less six over the root of the columns; each row has
-/// numbers of its own, which its columns take in turn.
+/// A normal value is (the sum of twelve uniform values - 6) / sqrt(columns). Each row has its own sequence of
+/// random numbers, which its columns use in order.
 TEST(FirstValues, AreThoseOfTheirRowsWhoeverDraws) {
   Parameter parameter{"tensor", 40'000, 60, {{5, 100}, {200, 39'000}}, {7, 51}};
   HostWorld world(1);

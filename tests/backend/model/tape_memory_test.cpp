@@ -1,4 +1,4 @@
-// What tapes hold between the parts of a split backward.
+// Tests the memory of tapes between the parts of a split backward.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -12,9 +12,9 @@ namespace dflop {
 namespace tape_memory_test {
 
 constexpr std::int64_t kRows = 7;
-constexpr std::int64_t kBytes = 8;  // of a value and of a sum, f64
+constexpr std::int64_t kBytes = 8;  // per value and per sum, f64
 
-/// Returns units with one layer of each module and all ends.
+/// Returns a stage with one layer of each module, patches, connector, embedding and head.
 StagePlace all_units(int tp) {
   StagePlace place;
   place.stage.tp = tp;
@@ -59,7 +59,7 @@ std::vector<std::int32_t> numbers_to(std::int64_t count) {
 
 struct Held {
   std::int64_t after_forward = 0;
-  std::int64_t between = 0;  ///< the parts of the backward
+  std::int64_t between = 0;  ///< between the parts of the backward
   std::int64_t at_end = 0;
 };
 
@@ -84,9 +84,9 @@ Held run_layer(const RankContext& rank, ParameterStore& store, const Transformer
   return found;
 }
 
-/// Whatever was computed again, what a layer keeps from its forward without recomputation, less statistics: a
-/// layer norm's are two a row that the rank holds, an RMS norm's one, attention's one for each head of the
-/// rank and row.
+/// With any recomputation, a layer holds as much as it keeps from its forward without recomputation, minus
+/// statistics. A layer norm has two per row of the rank, an RMS norm one, and attention one per row and head
+/// of the rank.
 void expect_layer(const RankContext& rank, ParameterStore& store, const TransformerSpec& spec,
                   const std::string& name) {
   const std::int64_t statistics =
@@ -109,8 +109,9 @@ TEST(TapeMemory, OfALayerBetweenThePartsIsThatWithoutRecomputation) {
   }
 }
 
-// The connector of widths 16, 20 and 24: what was normed (16), what is between its two layers (20), and the
-// gradients of both outputs (20 and 24). The head: what was normed (24) and gradients of 64 classes.
+// The connector with widths 16, 20 and 24 holds its normed input (16), the values between its two layers
+// (20), and the gradients of both outputs (20 and 24). The head holds its normed input (24) and the gradients
+// of 64 classes.
 TEST(TapeMemory, OfEndsBetweenThePartsIsWhatWeightsRead) {
   on_ranks(1, false, [](const RankContext& rank, ParameterStore& store, const ModelSpec& model) {
     const Connector connector(model, store, rank);

@@ -1,4 +1,4 @@
-// Shards of rows: what the tp ranks have together is the whole, and rows of no token are zeros.
+// Shards of rows: together, the tp ranks have all rows, and rows without a token are zeros.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -31,14 +31,14 @@ std::vector<double> values_of(const RankContext& rank, ConstMatrix matrix) {
   return download(rank, matrix.data, DType::f64, static_cast<std::size_t>(matrix.size()));
 }
 
-/// Rank r has the values 100 r + place.
+/// Rank r has the values 100 r + position.
 std::vector<double> own_values(int rank, std::int64_t rows) {
   std::vector<double> values;
   for (std::int64_t i = 0; i < rows * kColumns; ++i) values.push_back(100.0 * rank + static_cast<double>(i));
   return values;
 }
 
-/// The sum over the ranks is 100 (0 + 1 + 2) + 3 place.
+/// The sum over the ranks is 100 (0 + 1 + 2) + 3 * position.
 std::vector<double> sums(std::int64_t rows) {
   std::vector<double> values;
   for (std::int64_t i = 0; i < rows * kColumns; ++i) values.push_back(300.0 + 3.0 * static_cast<double>(i));
