@@ -1,4 +1,4 @@
-// Training in bf16: activations and weights are rounded, the optimizer goes on from masters in f32.
+// Training in bf16: activations and weights are rounded, and the optimizer updates masters in f32.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,8 +26,8 @@ bool is_rounded(double value) {
   return value == to_float(to_bfloat16(static_cast<float>(value)));
 }
 
-/// Each value is rounded by up to 2^-9 of itself, a hundred times from the pixels to their gradients; what
-/// was summed wrongly would be as far off as the gradients are large.
+/// Each value has a relative rounding error of up to 2^-9, about a hundred times from the pixels to their
+/// gradients. A wrong sum would cause an error as large as the gradients.
 TEST(LiveBf16, GradientsAreThoseOfF32ToRounding) {
   const std::vector<Sample> samples = live_samples(12, 5);
   LiveRun reference(uniform_plan(1, 1, 1, 1), samples, DType::f32);
@@ -43,7 +43,7 @@ TEST(LiveBf16, GradientsAreThoseOfF32ToRounding) {
   }
 }
 
-/// The masters begin as f32 weights do, unrounded, and move with them.
+/// Masters start as the unrounded f32 weights, and follow the weights of an f32 run.
 TEST(LiveBf16, MastersAreTheWeightsOfF32) {
   const std::vector<Sample> samples = live_samples(12, 5);
   for (const Plan& plan : plans()) {
@@ -59,7 +59,7 @@ TEST(LiveBf16, MastersAreTheWeightsOfF32) {
     }
     const WholeTensors masters = run.executor->read(Kind::weight);
     for (const auto& [name, tensor] : reference.executor->read(Kind::weight)) {
-      // Vectors begin at 0 or 1, and the sign of a tiny gradient is a whole step of theirs.
+      // Vectors start at 0 or 1, and the sign of a tiny gradient decides a whole step.
       if (tensor.rows > 1 && tensor.columns > 1) {
         EXPECT_LT(testing::distance(masters.at(name), tensor), 0.01) << name;
       }
@@ -69,8 +69,8 @@ TEST(LiveBf16, MastersAreTheWeightsOfF32) {
   }
 }
 
-/// Masters and moments are all of a state: a run of another plan that gets them has them to the bit, and its
-/// weights are the masters rounded, as its loss shows.
+/// Masters and moments are the complete state. A run of another plan that loads them has the same bits, and
+/// its weights are the rounded masters, as its loss shows.
 TEST(LiveBf16, AnotherPlanGoesOnFromMasters) {
   const std::vector<Sample> samples = live_samples(12, 5);
   LiveRun run(uniform_plan(1, 1, 2, 2), samples, DType::bf16);
@@ -90,8 +90,8 @@ TEST(LiveBf16, AnotherPlanGoesOnFromMasters) {
   EXPECT_NEAR(next.step(false).loss, after, 0.01 * after);
 }
 
-/// Two bytes a weight, four a gradient, and of its half twelve for master and moments. Parameters, and
-/// shards, begin at multiples of eight values.
+/// Two bytes per weight, four per gradient, and twelve for master and moments of the rank's half. Parameters
+/// and shards start at multiples of eight values.
 TEST(LiveBf16, CountsItsBytes) {
   LiveRun run(uniform_plan(1, 1, 2, 2), live_samples(12, 5), DType::bf16);
   std::int64_t parameters = 0;

@@ -1,4 +1,4 @@
-// An evaluation runs the forwards of a step: it gives the step's loss and changes nothing.
+// An evaluation runs only the forwards of a step. It gives the step's loss and changes nothing.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -42,7 +42,7 @@ void expect_same_bits(const std::map<Kind, WholeTensors>& found,
 
 class LiveEvaluation : public ::testing::TestWithParam<Family> {};
 
-/// Loss, weights, gradients and moments are those of a step that was never evaluated, to the last bit.
+/// Loss, weights, gradients and moments equal those of a run without evaluation, bit for bit.
 TEST_P(LiveEvaluation, ChangesNothing) {
   Random random(
       43, static_cast<std::uint64_t>(GetParam().order) * 8 + static_cast<std::uint64_t>(GetParam().layout));
@@ -58,7 +58,7 @@ TEST_P(LiveEvaluation, ChangesNothing) {
       EXPECT_EQ(evaluated.step(true, step).loss, loss);
       const auto before = state(evaluated);
       const LiveResult result = evaluate(evaluated);
-      EXPECT_LT(result.loss, loss);  // the step has made it smaller
+      EXPECT_LT(result.loss, loss);  // the step has reduced the loss
       EXPECT_FALSE(result.gradient_norm);
       expect_same_bits(state(evaluated), before);
     }
@@ -68,7 +68,7 @@ TEST_P(LiveEvaluation, ChangesNothing) {
 
 INSTANTIATE_TEST_SUITE_P(Families, LiveEvaluation, ::testing::ValuesIn(families()), testing::name_of);
 
-/// Of eight microbatches each rank holds what it makes of one: a step of GPipe holds those of all.
+/// Of eight microbatches, each rank holds the activations of only one. A step of GPipe holds all of them.
 TEST(LiveEvaluationMemory, ActivationsGoAfterUse) {
   Plan plan = testing::uniform_plan(1, 1, 1, 8);
   plan.order = OrderKind::gpipe;

@@ -1,4 +1,4 @@
-// What cannot be run is refused with a reason, and a rank that fails ends the run of all.
+// Runs that are impossible are rejected with a reason, and a rank that fails ends the run of all ranks.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -20,7 +20,7 @@ LiveRun run_of(const Plan& plan, const ModelSpec& model, std::optional<Bytes> me
   return {plan, model, samples, testing::dealt(plan, samples.size()), plan_order(plan), DType::f64, memory};
 }
 
-/// The message of the Error (input) that `work` throws.
+/// Returns the message of the Error (input) that `work` throws.
 std::string refusal(const std::function<void()>& work) {
   try {
     work();
@@ -51,14 +51,14 @@ TEST(LiveFailures, AModelThatDoesNotFitIsNotBuilt) {
   }
 }
 
-/// One byte less than the largest peak of any rank: that rank fails while others are at work or wait for it.
-/// They end at once; ranks that went on waiting would end the run with the error of a timeout instead.
+/// The limit is one byte less than the largest peak of any rank, so that rank fails while others work or wait
+/// for it. They end at once; if they kept waiting, the run would end with a timeout instead.
 TEST(LiveFailures, ARankWithoutMemoryEndsTheRun) {
   for (const Plan& plan : {uniform_plan(1, 3, 1, 4), uniform_plan(2, 2, 2, 3), uniform_plan(1, 1, 2, 2),
                            disaggregated_plan({1, 1, 3, {}}, {1, 1, 2, {}}, 3)}) {
     SCOPED_TRACE(describe(plan));
     const Bytes peak = peak_memory(run_of(plan, live_model()).step(true).timeline);
-    run_of(plan, live_model(), peak).step(true);  // is enough
+    run_of(plan, live_model(), peak).step(true);  // this much is enough
     LiveRun run = run_of(plan, live_model(), peak - Bytes{1});
     try {
       run.step(true);
@@ -67,7 +67,7 @@ TEST(LiveFailures, ARankWithoutMemoryEndsTheRun) {
       EXPECT_GT(error.needed(), error.available());
       expect_says(error.what(), "more are needed");
     }
-    EXPECT_ANY_THROW(run.step(true));  // it cannot be gone on with
+    EXPECT_ANY_THROW(run.step(true));  // the run cannot continue
   }
 }
 
@@ -83,7 +83,7 @@ TEST(LiveFailures, AWorldOfOtherRanks) {
 TEST(LiveFailures, AProgramOfAnotherPlan) {
   LiveRun run(uniform_plan(1, 1, 2, 2), live_samples(4, 5), DType::f32);
   LiveRun other(disaggregated_plan({1, 1, 1, {}}, {1, 1, 1, {}}, 2), live_samples(4, 5), DType::f32);
-  run.program = other.program;  // of two ranks, too
+  run.program = other.program;  // also a program of two ranks
   EXPECT_THROW(run.step(true), Error);
 }
 
@@ -100,7 +100,7 @@ TEST(LiveFailures, WidthsThatAreLessThanTp) {
   expect_says(message, "llm.layers.0.up: 1 cannot be split over tp 2");
 }
 
-// The sum that ties them over pipeline ranks is for models with an architecture.
+// Only models with an architecture support the sum of tied embeddings over pipeline ranks.
 TEST(LiveFailures, TiedEmbeddingsOnSeveralRanks) {
   ModelSpec model = live_model();
   model.llm.tied_embeddings = true;

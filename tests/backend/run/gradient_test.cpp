@@ -1,4 +1,4 @@
-// The gradients of the whole model against central differences of its loss.
+// Compares the gradients of the whole model with central differences of its loss.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,8 @@ struct Case {
   std::vector<Sample> samples;
 };
 
-/// `llm_tokens` of the sample come on top of those from the encoder, or are cut off where negative.
+/// Returns a sample with `text` LLM tokens in addition to the `encoded` ones from the encoder; a negative
+/// `text` cuts tokens off.
 Sample sample(const std::string& id, std::vector<EncoderSequences> sequences, std::int64_t encoded,
               std::int64_t text) {
   Sample made;
@@ -37,19 +38,19 @@ std::vector<Sample> text_only() {
   return {sample("a", {}, 0, 9), sample("b", {}, 0, 5), sample("c", {}, 0, 2)};
 }
 
-/// One token of text is all prompt, and so is none.
+/// With one text token or none, there is only a prompt.
 std::vector<Sample> some_without_trained_tokens() {
   return {sample("one_token", {{1, 6, 36}}, 4, 1), sample("no_text", {{2, 6, 36}}, 8, 0),
           sample("trained", {{1, 6, 36}}, 4, 7)};
 }
 
-/// A cut sample has no text left: what it computes must not reach any gradient.
+/// A cut sample has no text left, so it must not affect any gradient.
 std::vector<Sample> cut_off() {
   return {sample("cut", {{3, 6, 36}}, 12, -7), sample("whole", {{1, 6, 36}}, 4, 8)};
 }
 
-/// Neither tile sizes nor the tokens that come of them divide each other; one tile gives more tokens than it
-/// has rows, one none.
+/// Tile sizes and their numbers of tokens do not divide each other. One tile gives more tokens than it has
+/// rows, and one gives none.
 std::vector<Sample> odd_tiles() {
   return {sample("odd", {{2, 7, 49}, {1, 1, 1}, {1, 9, 81}}, 11, 6), sample("wider", {{1, 2, 4}}, 5, 6),
           sample("none", {{1, 5, 25}}, 0, 6)};
@@ -85,8 +86,8 @@ class LiveGradient : public ::testing::TestWithParam<Case> {
       : run_(plan_, GetParam().model, GetParam().samples, testing::dealt(plan_, GetParam().samples.size()),
              plan_order(plan_), DType::f64) {}
 
-  /// The derivative of the loss by one weight: the error is of the order of the step squared, and rounding
-  /// adds 1e-16 / step.
+  /// Returns the derivative of the loss by one weight. Its error is of the order of the step squared, plus
+  /// 1e-16 / step by rounding.
   double difference(const std::string& tensor, std::size_t entry) {
     constexpr double kStep = 2e-5;
     double& weight = weights_.at(tensor).values[entry];
@@ -106,7 +107,7 @@ class LiveGradient : public ::testing::TestWithParam<Case> {
   WholeTensors weights_;
 };
 
-/// Checks of every tensor the entry with the largest gradient and two at random, which sanitizers do without.
+/// Checks in every tensor the entry with the largest gradient and, without sanitizers, two random entries.
 TEST_P(LiveGradient, IsTheSlopeOfTheLoss) {
   EXPECT_GT(run_.step(false).loss, 1);
   weights_ = run_.executor->read(Kind::weight);
@@ -127,8 +128,7 @@ TEST_P(LiveGradient, IsTheSlopeOfTheLoss) {
   }
 }
 
-/// Nothing comes back to an encoder whose tokens are not used for a trained one, and something does where
-/// they are.
+/// The encoder gets a gradient only if its tokens are used for a trained token.
 TEST_P(LiveGradient, ReachesTheEncoderWhereItsTokensAreUsed) {
   bool used = false;
   for (const Sample& sample : GetParam().samples) {
@@ -156,16 +156,16 @@ TEST(LiveGradientOfNothing, IsZero) {
   }
 }
 
-/// The mean over the trained tokens alone, which a model without knowledge guesses about as well as chance:
-/// each costs near log(vocabulary), whatever share of the rows they are.
+/// The loss is the mean over only the trained tokens. An untrained model is about as good as chance, so each
+/// token costs about log(vocabulary), whatever the share of trained rows.
 TEST(LiveGradientOfNothing, ComesFromUntrainedTokens) {
   const Plan plan = testing::uniform_plan(1, 1, 1, 1);
   LiveRun run(plan, live_samples(24, 5), DType::f64);
-  // Logits have a deviation of about 1, which adds about 1/2.
+  // Logits have a standard deviation of about 1, which adds about 1/2.
   EXPECT_NEAR(run.step(false).loss, std::log(64.0) + 0.5, 0.5);
 }
 
-/// What was cut off of one sample does not change the others: only its own rows see it.
+/// A cut in one sample does not affect other samples: only its own rows see it.
 TEST(LiveGradientOfNothing, ComesFromCutOffTokens) {
   const Plan plan = testing::uniform_plan(1, 1, 1, 1);
   LiveRun both(plan, cut_off(), DType::f64);

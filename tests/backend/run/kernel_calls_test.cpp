@@ -1,4 +1,4 @@
-// What a live step asks its guides is what unit_kernel_calls() says of its stages and work.
+// The guide's calls in a live step equal unit_kernel_calls() for its stages and work.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -16,7 +16,7 @@ namespace {
 using testing::LiveRun;
 using Counts = std::map<KernelKey, std::int64_t>;
 
-/// Returns how often a rank of the group asks for each key.
+/// Returns how often a rank of the group calls each key.
 Counts expected_calls(const LiveRun& run, const Group& group, int row_alignment) {
   Counts counts;
   const std::vector<StagePlace> places = stage_places(run.program.stages);
@@ -52,7 +52,7 @@ TEST(LiveKernelCalls, AreThoseThatTheStagesSay) {
     const Layout layout = draw % 2 == 0 ? Layout::disaggregated : Layout::uniform;
     const OrderKind order = draw % 3 == 0 ? OrderKind::zb_h1 : OrderKind::one_f_one_b;
     const testing::RandomCase c = testing::random_case(random, order, layout);
-    const int row_alignment = draw % 4 < 2 ? 1 : 16;  // ffn of 24 and 32, half of it under tp 2
+    const int row_alignment = draw % 4 < 2 ? 1 : 16;  // ffn is 24 and 32, and half of it under tp 2
     LiveRun run(c.plan, testing::deep_live_model(), c.samples, c.assignment, c.order, DType::f32, {}, 0,
                 row_alignment);
     const KernelChoices choices;
@@ -79,13 +79,13 @@ TEST(LiveKernelCalls, OfDefaultChoicesGiveTheBitsOfNoChoice) {
   options.kernels = &choices;
   EXPECT_EQ(with.executor->step(with.iteration(), options).loss, without.step(true).loss);
   EXPECT_EQ(with.step(true, 2).loss, without.step(true, 2).loss);
-  EXPECT_TRUE(with.step(true, 3).kernels.front().empty());  // without choices nothing is asked
+  EXPECT_TRUE(with.step(true, 3).kernels.front().empty());  // without choices, guides are not called
 }
 
 TEST(LiveKernelCalls, AreLearnedFromByAllRanks) {
   LiveRun run(testing::uniform_plan(2, 1, 2, 2), testing::live_samples(8, 2), DType::f32);
   KernelPlanner planner(KernelMode::learn, KernelTable(run.executor->variant_names()));
-  std::map<KernelKey, std::int64_t> callers;  // ranks that call a key in a step, which is the same in all
+  std::map<KernelKey, std::int64_t> callers;  // ranks that call a key, the same in every step
   for (int step = 1; step <= 6; ++step) {
     callers.clear();
     const KernelChoices choices = planner.next_step();

@@ -1,4 +1,4 @@
-// Checkpoints are written by the ranks of one plan and read by those of another.
+// The ranks of one plan write checkpoints, and the ranks of another plan read them.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -31,7 +31,7 @@ class LiveCheckpoint : public ::testing::Test {
   }
   ~LiveCheckpoint() override { std::filesystem::remove_all(folder_); }
 
-  /// Writes the state of a run; returns where.
+  /// Writes the state of a run and returns the folder.
   std::string save(LiveRun& run, std::int64_t step) const {
     CheckpointIndex index;
     index.step = step;
@@ -66,7 +66,7 @@ void expect_same_state(LiveRun& found, LiveRun& expected) {
   }
 }
 
-/// The models whose states are saved: tp divides all of one, and little of the other.
+/// The models whose states are saved: tp divides all sizes of one, and few of the other.
 std::vector<ModelSpec> models() {
   return {testing::live_model(), testing::uneven_model()};
 }
@@ -76,7 +76,7 @@ TEST_F(LiveCheckpoint, AnyPlanGoesOnFromAnyOther) {
   const std::vector<Plan> all = plans();
   for (const ModelSpec& model : models()) {
     for (std::size_t p = 0; p < all.size(); ++p) {
-      const int row_alignment = p % 2 == 0 ? 1 : 8;  // half of the readers have the other one
+      const int row_alignment = p % 2 == 0 ? 1 : 8;  // half of the readers have the other alignment
       LiveRun writer(all[p], model, samples, DType::f32, row_alignment);
       for (int step = 1; step <= 2; ++step) writer.step(true, step);
       const std::string checkpoint = save(writer, 2);
@@ -117,8 +117,8 @@ std::int64_t bytes_of_tensors(const CheckpointReader& reader) {
 }
 
 TEST_F(LiveCheckpoint, EachValueIsWrittenOnceByARankThatHoldsIt) {
-  // Twelve bytes a parameter, in f64 twenty-four, whatever the plan: copies are not written. With ZeRO-1 all
-  // ranks write, as each has moments that no other has.
+  // Twelve bytes per parameter (24 in f64) for every plan, as copies are written only once. With ZeRO-1 all
+  // ranks write, as each has its own moments.
   const std::vector<Sample> samples = live_samples(12, 5);
   for (const ModelSpec& model : models()) {
     LiveRun one(uniform_plan(1, 1, 1, 1), model, samples, DType::f32);

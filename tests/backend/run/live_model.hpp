@@ -15,7 +15,7 @@
 
 namespace dflop::testing {
 
-/// An executor with the world that it runs in.
+/// An executor that owns its world.
 class OwnWorldExecutor final : public Executor {
  public:
   OwnWorldExecutor(const Plan& plan, const ModelSpec& model, std::unique_ptr<World> world)
@@ -29,7 +29,7 @@ class OwnWorldExecutor final : public Executor {
   LiveExecutor executor_;
 };
 
-/// Returns options of a world that a plan can run in: a shared one has devices of four cores.
+/// Returns options of a world for a plan. Shared plans get devices of four cores.
 inline WorldOptions world_options(const Plan& plan, std::optional<Bytes> memory = {}, int cores = 0,
                                   int row_alignment = 1) {
   WorldOptions options{Seconds(30), memory, cores};
@@ -41,7 +41,7 @@ inline WorldOptions world_options(const Plan& plan, std::optional<Bytes> memory 
   return options;
 }
 
-/// A plan at work.
+/// A run of a plan.
 struct LiveRun {
   Plan plan;
   ModelSpec model;
@@ -65,7 +65,7 @@ struct LiveRun {
     world = std::make_unique<HostWorld>(program.ranks(), world_options(plan, memory, cores, row_alignment));
     executor = std::make_unique<LiveExecutor>(plan, model, *world, LiveOptions{dtype, 7});
   }
-  /// On another world, which is made for the plan's number of ranks.
+  /// Runs in a world that `make` makes for the plan's number of ranks.
   LiveRun(const Plan& p, const std::vector<Sample>& batch, DType dtype,
           const std::function<std::unique_ptr<World>(int ranks)>& make)
       : plan(p), model(live_model()), samples(batch), assignment(dealt(p, batch.size())) {
@@ -93,7 +93,7 @@ struct LiveRun {
   }
 };
 
-/// The L2 norm of the difference over that of the expected values.
+/// Returns the L2 norm of the difference divided by the norm of the expected values.
 inline double distance(const WholeTensor& found, const WholeTensor& expected) {
   double difference = 0;
   double norm = 0;

@@ -1,4 +1,4 @@
-// A model small enough to differentiate by hand, batches for it, and plans of it.
+// A model small enough for numerical derivatives, with batches and plans for it.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,8 @@ inline ModelSpec live_model() {
   return model;
 }
 
-/// Of rows and columns that tp does not divide some ranks have one more than others: of 67 words 33 and 34.
+/// A model with rows and columns that tp does not divide, so that some ranks have one more: 67 words become
+/// 33 and 34.
 inline ModelSpec uneven_model() {
   ModelSpec model = live_model();
   model.name = "uneven";
@@ -47,7 +48,7 @@ inline ModelSpec uneven_model() {
   return model;
 }
 
-/// Every third sample is text alone.
+/// Every third sample is only text.
 inline std::vector<Sample> live_samples(int count, std::uint64_t seed) {
   Random random(seed);
   std::vector<Sample> samples;
@@ -67,7 +68,7 @@ inline std::vector<Sample> live_samples(int count, std::uint64_t seed) {
   return samples;
 }
 
-/// Sample i in bin i mod bins.
+/// Assigns sample i to bin i mod bins.
 inline Assignment dealt(const Plan& plan, std::size_t samples) {
   Assignment assignment{plan.microbatches, plan.llm.dp, {}};
   for (std::size_t i = 0; i < samples; ++i) {
@@ -105,7 +106,7 @@ inline Plan disaggregated_plan(ModulePlan encoder, ModulePlan llm, int microbatc
   return plan;
 }
 
-/// Encoder and LLM on shared devices, as many as each has ranks.
+/// Encoder and LLM on shared devices. Each module has one rank on every device.
 inline Plan shared_plan(const ModulePlan& encoder, const ModulePlan& llm, double share, int microbatches) {
   Plan plan = disaggregated_plan(encoder, llm, microbatches);
   plan.layout = Layout::shared;

@@ -1,4 +1,4 @@
-// Random plans, orders and assignments of a model that is small enough to run live.
+// Random plans, orders and assignments for a model that is small enough to run live.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 
 namespace dflop::testing {
 
-/// As deep as the plans of random_plan().
+/// A live model with as many layers as the plans of random_plan().
 inline ModelSpec deep_live_model() {
   ModelSpec model = live_model();
   model.encoder.layers = 4;
@@ -22,7 +22,7 @@ inline ModelSpec deep_live_model() {
   return model;
 }
 
-/// A Family is an order of pipeline steps in a layout that it fits.
+/// A Family is an order of pipeline steps with a layout that supports it.
 struct Family {
   OrderKind order;
   Layout layout;
@@ -45,7 +45,7 @@ inline std::string name_of(const ::testing::TestParamInfo<Family>& info) {
   return name;
 }
 
-/// A plan and all else that makes a Program of a batch.
+/// A plan with everything else needed to make the Program of a batch.
 struct RandomCase {
   Plan plan;
   std::vector<Sample> samples;
@@ -53,7 +53,8 @@ struct RandomCase {
   PipelineOrder order;
 };
 
-/// Images of several sizes, samples whose encoder sequences give few or no LLM tokens, cut ones, and text.
+/// Samples with images of several sizes, with encoder sequences that give few or no LLM tokens, cut samples,
+/// and text.
 inline std::vector<Sample> random_live_samples(Random& random, int count) {
   std::vector<Sample> samples;
   for (int i = 0; i < count; ++i) {
@@ -72,7 +73,7 @@ inline std::vector<Sample> random_live_samples(Random& random, int count) {
   return samples;
 }
 
-/// Every bin has a sample; the others go anywhere.
+/// Every bin gets one sample; the others go to random bins.
 inline Assignment random_assignment(Random& random, const Plan& plan, std::size_t samples) {
   Assignment assignment = dealt(plan, samples);
   const auto bins = static_cast<std::size_t>(plan.bins());
@@ -83,7 +84,7 @@ inline Assignment random_assignment(Random& random, const Plan& plan, std::size_
   return assignment;
 }
 
-/// Any times and limits: they decide the order, and every order must end.
+/// Random times and limits. They decide the order, and every order must finish.
 inline OrderTables random_tables(Random& random, const PipelineShape& shape) {
   OrderTables tables;
   const auto times = [&] {
@@ -101,7 +102,7 @@ inline RandomCase random_case(Random& random, OrderKind order, Layout layout) {
   RandomCase c;
   c.plan = random_plan(random, order, layout);
   c.plan.recomputation = static_cast<Recomputation>(random.below(3));
-  c.plan.reshard = Reshard::direct;  // live ranks know no hub
+  c.plan.reshard = Reshard::direct;  // live ranks do not support a hub
   c.plan.zero1 = random.below(2) == 0;
   c.plan.sequence_parallel = random.below(2) == 0;
   if (c.plan.gradient_bucket.count > 0) c.plan.gradient_bucket = Bytes{pick(random, 40'000)};
@@ -112,7 +113,7 @@ inline RandomCase random_case(Random& random, OrderKind order, Layout layout) {
   return c;
 }
 
-/// A case at work, of the deep model.
+/// Returns a run of a case with the deep model.
 inline LiveRun live_run(const RandomCase& c) {
   return {c.plan, deep_live_model(), c.samples, c.assignment, c.order, DType::f64};
 }

@@ -1,4 +1,4 @@
-// A step whose loss or gradients are not finite changes nothing, on no rank.
+// A step whose loss or gradients are not finite changes nothing on any rank.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -38,8 +38,8 @@ void set(LiveRun& run, const std::string& name, double value) {
   run.executor->write(Kind::weight, weights);
 }
 
-/// After a good step one weight of the encoder's first stage or the head becomes infinite, by which the loss
-/// does too, and the second step is not taken: all other values are those of before.
+/// After a good step, one weight of the encoder's first stage or the head is set to infinity, so the loss is
+/// not finite. The second step is not taken: all other values stay unchanged.
 TEST(NotFinite, ChangesNoWeightsAndMoments) {
   for (const Plan& plan : plans()) {
     for (const char* name : {"encoder.layers.0.qkv", "llm.head"}) {
@@ -62,7 +62,7 @@ TEST(NotFinite, ChangesNoWeightsAndMoments) {
   }
 }
 
-/// A norm without a limit scales nothing: steps are to the bit those of a plan that does not clip.
+/// An infinite max norm scales nothing: steps are bit-identical to those of a plan without clipping.
 TEST(NotFinite, WithoutALimitNothingIsClipped) {
   for (Plan plan : plans()) {
     SCOPED_TRACE(describe(plan));

@@ -1,5 +1,5 @@
-// Random plans, batches and assignments: loss, gradients and optimizer states are those of one rank that has
-// the whole batch as one microbatch, and the same run gives the same bits.
+// Random plans, batches and assignments: loss, gradients and optimizer states equal those of one rank with
+// the whole batch in one microbatch, and repeated runs give the same bits.
 #include <gtest/gtest.h>
 
 #include "core/program/lowering.hpp"
@@ -16,7 +16,7 @@ using testing::LiveRun;
 using testing::RandomCase;
 using Kind = ParameterStore::Kind;
 
-constexpr int kCases = testing::rounds(6);  // of each schedule and layout
+constexpr int kCases = testing::rounds(6);  // per schedule and layout
 
 Plan one_rank() {
   Plan plan = testing::uniform_plan(1, 1, 1, 1);
@@ -35,7 +35,7 @@ LiveRun reference_run(const RandomCase& c) {
           DType::f64};
 }
 
-/// Relative to the tensor's norm; one that is zero on both sides is equal.
+/// Compares differences relative to the tensor's norm. Tensors that are zero on both sides are equal.
 void expect_close(const WholeTensors& found, const WholeTensors& expected, double tolerance,
                   const std::string& what) {
   ASSERT_EQ(found.size(), expected.size()) << what;
@@ -74,12 +74,12 @@ TEST_P(LivePlans, AreOneRankWithTheWholeBatch) {
                  "first moment");
     expect_close(run.executor->read(Kind::moment2), reference.executor->read(Kind::moment2), 1e-10,
                  "second moment");
-    // The step divides by the root of the second moment, which makes rounding of tiny gradients larger.
+    // The step divides by the root of the second moment, which amplifies the rounding of tiny gradients.
     expect_close(run.executor->read(Kind::weight), reference.executor->read(Kind::weight), 1e-7, "weight");
   });
 }
 
-/// Threads come in any order, sums are taken in one.
+/// Threads arrive in any order, but sums have a fixed order.
 TEST_P(LivePlans, AreTheSameBitsAgain) {
   for_each_case(testing::rounds(3), [](const RandomCase& c) {
     LiveRun one = live_run(c);

@@ -1,4 +1,4 @@
-// Ranks of several processes write one checkpoint together and go on from it.
+// Ranks of several processes write one checkpoint together and continue from it.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -21,9 +21,8 @@ using testing::LiveRun;
 using testing::uniform_plan;
 using Kind = ParameterStore::Kind;
 
-/// A process with one rank of the host. What processes tell each other goes through their rendezvous, by
-/// sockets; what ranks send goes through the memory of one HostWorld, as the processes are threads of the
-/// test.
+/// A process with one rank of the host. Processes communicate by the sockets of their rendezvous. Messages of
+/// ranks go through the memory of one HostWorld, as the processes are threads of the test.
 class HostProcess : public ProcessWorld {
  public:
   HostProcess(int rank, int port, HostWorld& host)
@@ -43,7 +42,7 @@ class HostProcess : public ProcessWorld {
   HostWorld& host_;
 };
 
-/// Its second rank is told of another folder than the first has made, as where a disk is not shared.
+/// Its second rank uses another folder than the first rank has made, as if the disk were not shared.
 class LonelyProcess final : public HostProcess {
  public:
   using HostProcess::HostProcess;
@@ -67,7 +66,7 @@ class LiveProcesses : public ::testing::Test {
   std::string folder_;
 };
 
-/// Runs a plan with a process for each rank. An exception ends the others, too, and is a failure of the test.
+/// Runs a plan with one process for each rank. An exception also ends the other processes and fails the test.
 template <typename Process = HostProcess>
 void run_processes(const Plan& plan, const std::vector<Sample>& samples,
                    const std::function<void(LiveRun&)>& body) {
@@ -98,8 +97,8 @@ void save(LiveRun& run, const std::string& folder, std::int64_t step) {
   run.executor->save(folder, index);
 }
 
-/// The processes' checkpoint is that of one process with all ranks, to the bit, and so is what they learn
-/// from there on.
+/// The processes' checkpoint is bit-identical to that of one process with all ranks, and so is the training
+/// after it.
 TEST_F(LiveProcesses, WriteTheCheckpointOfOneProcess) {
   const std::vector<Sample> samples = live_samples(12, 5);
   const std::string apart = folder_ + "/apart";
@@ -133,7 +132,7 @@ TEST_F(LiveProcesses, WriteTheCheckpointOfOneProcess) {
   }
 }
 
-/// Saves in two processes, and returns what each of them throws.
+/// Saves in two processes, and returns the message of each one's exception.
 template <typename Process>
 std::vector<std::string> refusals_of_a_save(const std::string& folder) {
   std::mutex mutex;
@@ -151,7 +150,7 @@ std::vector<std::string> refusals_of_a_save(const std::string& folder) {
   return messages;
 }
 
-/// The rank that could write does not go on as if there were a checkpoint, and nothing is left of it.
+/// The rank that could write does not continue as if there were a checkpoint, and no files are left.
 TEST_F(LiveProcesses, AllEndWhereOneCannotWrite) {
   const std::vector<std::string> messages = refusals_of_a_save<LonelyProcess>(folder_);
   ASSERT_EQ(messages.size(), 2U);
@@ -160,7 +159,7 @@ TEST_F(LiveProcesses, AllEndWhereOneCannotWrite) {
   EXPECT_TRUE(fs::is_empty(folder_));
 }
 
-/// Nor do the others where the leading one cannot give it its name.
+/// The same if the leading process cannot rename the checkpoint.
 TEST_F(LiveProcesses, AllEndWhereTheLeadingOneCannotWrite) {
   fs::create_directories(folder_ + "/run/step-00000001/in the way");
   const std::vector<std::string> messages = refusals_of_a_save<HostProcess>(folder_ + "/run");

@@ -1,4 +1,4 @@
-// Gradients that are reduced beside the last backward: which are complete when, and what becomes of them.
+// Gradients that are reduced during the last backward: when each is complete, and that its value stays.
 #include <gtest/gtest.h>
 
 #include <utility>
@@ -29,8 +29,8 @@ std::vector<Plan> plans() {
   return {whole, rows, chunks, split, disaggregated_plan({1, 1, 3, {}}, {1, 1, 2, {}}, 3)};
 }
 
-/// Sums are taken value by value, whoever takes them and when: every bit is as in a reduction after the last
-/// backward.
+/// Sums add value by value, whatever their bucket and time, so all bits are the same as in a reduction after
+/// the last backward.
 TEST(LiveReduction, BucketsChangeNoBit) {
   for (const Plan& plan : plans()) {
     for (const int bytes : {1'000, 4'000, 30'000}) {
@@ -52,11 +52,10 @@ TEST(LiveReduction, BucketsChangeNoBit) {
   }
 }
 
-using Snapshot = std::pair<std::int64_t, std::vector<double>>;  // of gradients from a value on
+using Snapshot = std::pair<std::int64_t, std::vector<double>>;  // gradients from this value on
 
-/// Takes one microbatch through a whole model on one rank, and returns what the backward says is complete,
-/// and all gradients after it.
-/// `before` is in all gradients when the step begins.
+/// Runs one microbatch through a whole model on one rank. Returns the gradients that the backward reports as
+/// complete, and all gradients afterwards. All gradients have the value `before` when the step starts.
 std::pair<std::vector<Snapshot>, std::vector<double>> backward_of(const ModelSpec& model, double before = 0) {
   Plan plan = uniform_plan(1, 1, 1, 1);
   const std::vector<Sample> samples = testing::live_samples(6, 5);
@@ -88,7 +87,7 @@ std::pair<std::vector<Snapshot>, std::vector<double>> backward_of(const ModelSpe
   return {snapshots, gradients_from(0)};
 }
 
-/// A step's sums begin anew: nothing of the NaNs that stood there is read, and nothing stays.
+/// A step starts its sums from zero: it neither reads nor keeps the NaNs of before the step.
 TEST(LiveReduction, NoGradientOfTheStepBeforeIsRead) {
   const auto [snapshots, expected] = backward_of(testing::live_model());
   const auto [other_snapshots, found] =
@@ -96,8 +95,8 @@ TEST(LiveReduction, NoGradientOfTheStepBeforeIsRead) {
   EXPECT_EQ(found, expected);
 }
 
-/// Each of the seven layers completes more gradients, and what is complete does not change any more. After
-/// the last one all are but those of patches and norms, which stand first.
+/// Each of the seven layers completes more gradients, and complete gradients no longer change. After the last
+/// layer, all gradients are complete except those of patches and norms, which come first.
 TEST(LiveReduction, WhatIsCompleteStays) {
   const auto [snapshots, all] = backward_of(testing::live_model());
   ASSERT_EQ(snapshots.size(), 7U);

@@ -1,4 +1,4 @@
-// Whatever the plan, loss and gradients of a global batch are those of one rank that has all of it.
+// For every plan, loss and gradients of a global batch equal those of one rank that has the whole batch.
 #include <gtest/gtest.h>
 
 #include "tests/backend/run/live_model.hpp"
@@ -86,7 +86,7 @@ std::vector<NamedPlan> plans() {
 
 class LiveSemantics : public ::testing::TestWithParam<NamedPlan> {};
 
-/// Compares with one rank that has the whole batch as one microbatch.
+/// Compares a plan with one rank that has the whole batch in one microbatch.
 void expect_equal(const Plan& plan, DType dtype, double tolerance) {
   const std::vector<Sample> samples = live_samples(12, 5);
   LiveRun reference(uniform_plan(1, 1, 1, 1), samples, dtype);
@@ -111,7 +111,7 @@ TEST_P(LiveSemantics, InSinglePrecision) {
   expect_equal(GetParam().plan, DType::f32, 1e-5);
 }
 
-/// Three steps later the parameters are still the same: optimizer shards and reductions included.
+/// After three steps, the parameters are still the same. This covers optimizer shards and reductions.
 TEST_P(LiveSemantics, OverSteps) {
   const std::vector<Sample> samples = live_samples(12, 5);
   LiveRun reference(uniform_plan(1, 1, 1, 1), samples, DType::f64);

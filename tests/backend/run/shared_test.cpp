@@ -1,4 +1,4 @@
-// Live plans whose encoder and LLM share devices: what they compute does not depend on the shares.
+// Live plans whose encoder and LLM share devices: results do not depend on the shares.
 #include <gtest/gtest.h>
 
 #include "backend/host/world.hpp"
@@ -16,7 +16,7 @@ using Kind = ParameterStore::Kind;
 
 constexpr ModulePlan kOne{1, 1, 1, {}};
 
-/// Returns a world for a plan, with devices of so many cores.
+/// Returns a run of a plan on devices with `device_cores` cores.
 LiveRun run_on(const Plan& plan, int device_cores) {
   return {plan, live_samples(12, 5), DType::f32, [&](int ranks) {
             WorldOptions options{Seconds(60)};
@@ -45,7 +45,7 @@ void expect_same_bits(const Plan& plan, int cores, const Plan& other, int other_
   }
 }
 
-/// Kernels are cut into the same chunks for one core, two or three, also where threads outnumber processors.
+/// Kernels use the same chunks with one, two or three cores, also with more threads than processors.
 TEST(LiveSharedPlans, DoNotDependOnTheShareToTheBit) {
   const Plan half = shared_plan(kOne, kOne, 0.5, 3);
   for (const double share : {0.01, 0.25, 0.75, 0.99}) {
@@ -55,14 +55,14 @@ TEST(LiveSharedPlans, DoNotDependOnTheShareToTheBit) {
   expect_same_bits(half, 4, half, 2);
 }
 
-/// Where ranks are does not matter either: the same ranks with a device each come to the same.
+/// The placement of ranks does not matter either: the same ranks on one device each give the same results.
 TEST(LiveSharedPlans, AreDisaggregatedOnesToTheBit) {
   const Plan shared = shared_plan({1, 1, 2, {}}, {2, 1, 1, {}}, 0.5, 3);
   const Plan apart = testing::disaggregated_plan({1, 1, 2, {}}, {2, 1, 1, {}}, 3);
   expect_same_bits(shared, 4, apart, 2);
 }
 
-/// So with all plans, in teams of whatever size.
+/// The same for all plans, with teams of any size.
 TEST(LiveTeams, DoNotChangeBits) {
   const Plan plan = uniform_plan(1, 1, 2, 2);
   expect_same_bits(plan, 2, plan, 3);
@@ -93,7 +93,7 @@ TEST(LiveSharedPlans, NeedAWorldThatPlacesThem) {
             std::string::npos);
 }
 
-/// A timeline knows that ranks share devices, which a simulation of it needs.
+/// A timeline records that ranks share devices. Its simulation needs this.
 TEST(LiveSharedPlans, HaveTimelinesThatSaySo) {
   LiveRun run = run_on(shared_plan(kOne, kOne, 0.25, 3), 4);
   const Timeline timeline = run.step(true).timeline;

@@ -1,4 +1,4 @@
-// The timeline of a live run: what it says fits the program and itself.
+// The timeline of a live run is consistent with the program and with itself.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ struct Recording {
   Timeline timeline;
 };
 
-/// One run each of random plans of all layouts, with gradient buckets and without.
+/// Returns one run each of random plans of all layouts, with and without gradient buckets.
 const std::vector<Recording>& recordings() {
   static const std::vector<Recording> all = [] {
     std::vector<Recording> made;
@@ -123,7 +123,7 @@ TEST(LiveTimeline, SpendsTheMakespanExactly) {
     for (const GroupUsage& usage : timeline.groups) {
       EXPECT_EQ((usage.busy + usage.bubble + usage.wait).count(), timeline.makespan.count());
       for (const Nanoseconds part : {usage.busy, usage.bubble, usage.wait}) EXPECT_GE(part.count(), 0);
-      EXPECT_GE(usage.transfer, usage.wait);  // it waits for what is on its way
+      EXPECT_GE(usage.transfer, usage.wait);  // waiting is part of transfer time
       EXPECT_LE(usage.transfer, timeline.makespan);
       Nanoseconds computed{0};
       for (const Span& span : spans_of(timeline, usage.first_rank, Stream::compute))
@@ -150,9 +150,9 @@ TEST(LiveTimeline, ReceivesWhatWasSent) {
   }
 }
 
-/// All spans of one collective begin when its last rank has come; before that rank's own span begins, none
-/// can have. Of one that was entered ahead a rank's span begins where it waits for it, and none ends before
-/// the first rank does so, as those that wait do the work.
+/// All spans of a collective start when its last rank arrives, and not before that rank's own span. If a
+/// collective was entered ahead, a rank's span starts when it waits for it, and no span ends before the first
+/// rank waits, as waiting ranks do the work.
 TEST(LiveTimeline, CollectivesBeginTogether) {
   std::size_t collectives = 0;
   for (const auto& [program, timeline] : recordings()) {
@@ -197,7 +197,7 @@ TEST(LiveTimeline, MemoryComesAndGoes) {
                   (points[i].time == usage.peak_time && points[i].activations == usage.peak_activations &&
                    points[i].buffers == usage.peak_buffers);
       }
-      EXPECT_EQ(points.back().activations, points.front().activations);  // what a forward keeps is freed
+      EXPECT_EQ(points.back().activations, points.front().activations);  // those of forwards are freed
       EXPECT_GT(usage.model_state.total().count, 0);
       EXPECT_EQ(usage.peak_memory, usage.model_state.total() + most);
       EXPECT_TRUE(at_peak);
@@ -211,7 +211,7 @@ TEST(LiveTimeline, GoesThroughItsFile) {
   }
 }
 
-/// The program rebuilt from the timeline, which recorded_program() verifies, is the one that was run.
+/// The program rebuilt from the timeline, which recorded_program() verifies, equals the program that was run.
 TEST(LiveTimeline, IsOfTheProgramThatWasRun) {
   for (const auto& [program, timeline] : recordings()) {
     const RecordedProgram recorded = recorded_program(timeline);
@@ -223,7 +223,7 @@ TEST(LiveTimeline, IsOfTheProgramThatWasRun) {
   }
 }
 
-/// After each step a rank holds what it held after the first, whatever the batch.
+/// After each step, a rank holds as much memory as after the first step, whatever the batch.
 TEST(LiveMemory, StaysTheSameOverSteps) {
   const auto plans = {testing::uniform_plan(2, 2, 1, 3),
                       testing::disaggregated_plan({1, 1, 2, {}}, {1, 2, 1, {}}, 3)};

@@ -25,8 +25,8 @@ TEST(Worlds, AnotherNameIsAnErrorOfUsage) {
   }
 }
 
-/// Every row of the table is found by its name, makes Worlds of as many ranks as are asked for in one
-/// process, and says what is missing where it cannot.
+/// Every kind in the table is found by its name, and makes a World with the requested number of ranks in one
+/// process or says what is missing.
 TEST(Worlds, EveryKindMakesItsWorldOrSaysWhyNot) {
   for (const WorldKind& kind : world_kinds()) {
     const std::string name(kind.name);
@@ -44,7 +44,7 @@ TEST(Worlds, EveryKindMakesItsWorldOrSaysWhyNot) {
   }
 }
 
-/// As `dflop devices` has it: either a GPU can be used, or both say why not.
+/// As in `dflop devices`: either a GPU is usable, or both explain why not.
 TEST(Worlds, AGpuIsThereOrItsAbsenceIsExplained) {
   std::string reason;
   try {
