@@ -1,4 +1,4 @@
-// What versions of NCCL are taken, and how often a call that is in progress is asked about.
+// Tests which NCCL versions are accepted, and how often a call in progress is polled.
 #include "backend/nccl/comms.hpp"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 namespace dflop::testing {
 namespace comms_test {
 
-/// The fake's functions, with a version that they tell; none: the question fails.
+/// Checks a table of fake functions that report a version; without one, the query fails.
 std::string problem_of(std::optional<int> version) {
   static std::optional<int> told;
   told = version;
@@ -40,19 +40,18 @@ TEST(NcclVersion, OlderOnesThanTwoTwentyFiveAreRefusedInOneLine) {
   EXPECT_EQ(problem_of(22809), "");
   EXPECT_EQ(problem_of(22500), "");
   EXPECT_EQ(problem_of(22406), "libnccl.so.2 is NCCL 2.24.6" + rest);
-  EXPECT_EQ(problem_of(2804), "libnccl.so.2 is NCCL 2.8.4" + rest);  // as 2.8 and older count
+  EXPECT_EQ(problem_of(2804), "libnccl.so.2 is NCCL 2.8.4" + rest);  // encoded as in 2.8 and older
   EXPECT_EQ(problem_of({}), "libnccl.so.2 is NCCL of an unknown version" + rest);
 }
 
-/// A call that is done when it has been asked about so many times, on a clock that goes on by a microsecond a
-/// question.
+/// A call that is done after a number of questions, on a clock that advances by a microsecond per question.
 struct Poll {
   int questions = 0;
   std::vector<Nanoseconds> sleeps;
 };
 
 Poll poll(int until_done) {
-  static std::function<ncclResult_t(ncclResult_t*)> answer;  // a table has plain functions
+  static std::function<ncclResult_t(ncclResult_t*)> answer;  // static, as a table has plain functions
   Poll poll;
   Nanoseconds now{1'000'000};
   answer = [&](ncclResult_t* state) {
@@ -75,7 +74,7 @@ Poll poll(int until_done) {
   return poll;
 }
 
-/// 50 questions, a microsecond apart, come before the first sleep: the 50th is the first after 50 us.
+/// 50 questions, a microsecond apart, come before the first sleep: the 50th is the first one after 50 us.
 TEST(NcclPolls, WhatIsDoneSoonIsAskedAboutWithoutSleep) {
   EXPECT_EQ(poll(1).questions, 1);
   const Poll last = poll(50);
@@ -83,7 +82,7 @@ TEST(NcclPolls, WhatIsDoneSoonIsAskedAboutWithoutSleep) {
   EXPECT_TRUE(last.sleeps.empty());
 }
 
-/// Then there is a sleep between any two.
+/// After that, there is a sleep between any two questions.
 TEST(NcclPolls, WhatTakesLongerIsSleptFor) {
   const Poll later = poll(57);
   EXPECT_EQ(later.questions, 57);

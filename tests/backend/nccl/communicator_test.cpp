@@ -1,5 +1,5 @@
-// What the NCCL communicator does beyond the contract: what it asks of NCCL, that sends do not wait, and how
-// ranks end whose streams are held up.
+// Tests the NCCL communicator beyond the contract: its NCCL calls, that sends do not wait, and how ranks with
+// blocked streams end.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,15 +22,15 @@ using Strings = std::vector<std::string>;
 
 const std::vector<RankRoute> kBothWays = {{0, 1}, {1, 0}};
 
-/// A rank with all streams of its device.
+/// A rank with access to all streams of its device.
 struct NcclSide : RankSide {
   AsyncGpu& gpu;
 };
 
-/// The body of each of two ranks, with its rendezvous.
+/// The body of each of the two ranks, called with its rendezvous.
 using Body = std::function<void(const NcclSide&, Rendezvous&)>;
 
-/// Waits until the device has nothing left to do, or for a minute.
+/// Waits until the device is idle, at most a minute.
 void await_idle(const NcclSide& side, Rendezvous& rendezvous) {
   for (int k = 0; k < 60'000 && !side.gpu.is_idle(); ++k) {
     rendezvous.check();
@@ -77,8 +77,8 @@ void expect_done(const std::vector<RankEnd>& ends) {
   for (const RankEnd& end : ends) EXPECT_EQ(end.how, How::done) << end.message;
 }
 
-/// Both ranks send all before they receive any, as pipelines may. NCCL's sends hold up their stream until
-/// they are received, so that this ends only where that stream is neither the caller's nor that of the
+/// Both ranks send everything before they receive anything, as pipelines may. NCCL's sends block their stream
+/// until they are received, so this ends only if that stream is neither the caller's nor the stream of the
 /// receives.
 TEST(NcclCommunicator, SendsOnConnectedRoutesDoNotWait) {
   constexpr int kLetters = 20;
@@ -88,7 +88,7 @@ TEST(NcclCommunicator, SendsOnConnectedRoutesDoNotWait) {
     side.communicator.connect(kBothWays);
     const int peer = 1 - side.rank;
     for (int i = 0; i < kLetters; ++i) {
-      side.send(Data(1000, static_cast<std::byte>(i)), peer, "letter");  // synchronizes, and frees the memory
+      side.send(Data(1000, static_cast<std::byte>(i)), peer, "letter");  // synchronizes and frees the memory
     }
     sent.now();
     all_sent.wait();
@@ -98,8 +98,7 @@ TEST(NcclCommunicator, SendsOnConnectedRoutesDoNotWait) {
   }));
 }
 
-/// Rank 0 waits until its device has nothing left to do before rank 1 comes to its receives, of which the
-/// second is no byte.
+/// Rank 0 waits until its device is idle before rank 1 reaches its receives. The second receive has no bytes.
 TEST(NcclCommunicator, SendsEndWhenTheirReceivesArePosted) {
   std::latch sent(2);
   expect_done(run_two([&](const NcclSide& side, Rendezvous& rendezvous) {
@@ -129,7 +128,7 @@ TEST(NcclCommunicator, AReceiveIsOfWhatWasPosted) {
     if (side.rank == 0) return side.send(Data(24), 1, "a letter");
     const auto buffer = side.device.allocate(24);
     side.communicator.post_receive(buffer->data(), 24, 0, side.stream, "a letter");
-    await_idle(side, rendezvous);  // or the letter would come to memory that is gone
+    await_idle(side, rendezvous);  // otherwise the letter could arrive in freed memory
     side.communicator.receive(buffer->data(), 8, 0, side.stream, "a letter");
   });
   EXPECT_EQ(ends[1].how, How::error);
@@ -143,14 +142,14 @@ TEST(NcclCommunicator, ARouteIsConnectedOnce) {
   expect_done(run_two([&](const RankSide& side, Rendezvous&) {
     for (int i = 0; i < 3; ++i) side.communicator.connect(kBothWays);
   }));
-  EXPECT_EQ(fake_nccl_calls().size(), 4u);  // a first message each way, at either end
+  EXPECT_EQ(fake_nccl_calls().size(), 4u);  // a first message in each direction, at both ends
 }
 
 TEST(NcclCommunicator, WhatNcclIsAskedFor) {
   expect_done(run_two([&](const RankSide& side, Rendezvous&) {
     if (side.rank == 0) {
       side.send(Data(24), 1, "a letter");
-      side.send(Data(0), 1, "an empty letter");  // goes as one byte: it is waited for
+      side.send(Data(0), 1, "an empty letter");  // sent as one byte, so that the receiver can wait for it
     } else {
       side.receive(24, 0, "a letter");
       side.receive(0, 0, "an empty letter");
@@ -161,7 +160,7 @@ TEST(NcclCommunicator, WhatNcclIsAskedFor) {
     side.all_gather(Data(8), DType::bf16, group, "parts");    // 4 of each rank
     side.reduce_scatter(Data(16), DType::f32, group, "sum");  // 4 values, 2 for each rank
   }));
-  Strings of_rank_0;  // which is the second of the group, and the source of its route
+  Strings of_rank_0;  // rank 0 is the second of the group, and the source of its route
   Strings of_rank_1;
   for (const std::string& call : fake_nccl_calls()) {
     const bool message = call.rfind("send", 0) == 0 || call.rfind("recv", 0) == 0;
@@ -183,7 +182,7 @@ TEST(NcclCommunicator, WhatNcclIsAskedFor) {
                "reduce_scatter 2 of type " + f32 + " as 0 of 2"}));
 }
 
-/// The host has entered all and waits for its stream, which waits for a rank that is gone.
+/// The host has entered all work and waits for its stream, which waits for a rank that is gone.
 TEST(NcclCommunicator, AStreamIsFreedWhenItsPeerIsGone) {
   const auto ends = run_two([&](const RankSide& side, Rendezvous& rendezvous) {
     side.communicator.connect(kBothWays);
@@ -203,8 +202,8 @@ TEST(NcclCommunicator, AStreamIsFreedWhenItsPeerIsGone) {
   EXPECT_EQ(ends[1].how, How::done);
 }
 
-/// As above, where the communicator that was made first has its work behind that of the other, whose
-/// kernels end when it is told to abort: an abort of the first alone would wait for ever.
+/// As above, but the work of the communicator that was made first is queued after the work of the other one,
+/// whose kernels end only when it is aborted. Aborting only the first one would wait forever.
 TEST(NcclCommunicator, AStreamIsFreedWhereACommunicatorStandsBehindALaterOne) {
   std::latch entered(2);
   const auto ends = run_two([&](const RankSide& side, Rendezvous& rendezvous) {
@@ -229,7 +228,7 @@ TEST(NcclCommunicator, AStreamIsFreedWhereACommunicatorStandsBehindALaterOne) {
   EXPECT_EQ(ends[1].how, How::done);
 }
 
-/// Waits until this rank has heard of the run's end, which comes a moment after the other's; for a minute.
+/// Waits until this rank knows of the run's end, a moment after the other rank; at most a minute.
 void await_end(Rendezvous& rendezvous) {
   for (int k = 0; k < 60'000; ++k) {
     rendezvous.check();
@@ -244,11 +243,11 @@ TEST(NcclCommunicator, AStreamThatIsHeldUpForTooLongIsReported) {
         if (side.rank == 0) {
           const auto buffer = side.device.allocate(8);
           side.communicator.receive(buffer->data(), 8, 1, side.stream, "activations of microbatch 3");
-          side.stream.synchronize();  // no call of the communicator waits
+          side.stream.synchronize();  // not a wait in a call of the communicator
         }
         await_end(rendezvous);
       },
-      Seconds{5});  // in which they connect, too
+      Seconds{5});  // includes the time to connect
   EXPECT_EQ(ends[0].how, How::error);
   EXPECT_EQ(ends[1].how, How::aborted);
   for (const RankEnd& end : ends) {
@@ -259,22 +258,22 @@ TEST(NcclCommunicator, AStreamThatIsHeldUpForTooLongIsReported) {
   }
 }
 
-/// A device that answers no question while its gate is closed, as one that loads code while work that cannot
-/// end stands in it.
+/// A device that does not answer queries while it is closed, like a device that loads code while it has work
+/// that cannot end.
 class ClosedDevice {
  public:
   void close() {
     const std::lock_guard lock(mutex_);
     closed_ = true;
   }
-  /// Answers again, and lets nobody wait for a question.
+  /// Answers queries again, and releases await_question().
   void open() {
     const std::lock_guard lock(mutex_);
     closed_ = false;
     asked_ = true;
     changed_.notify_all();
   }
-  /// Waits until somebody waits for an answer.
+  /// Waits until a thread waits for an answer.
   void await_question() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return asked_; });
@@ -298,15 +297,15 @@ class ClosedDevice {
   bool asked_ = false;
 };
 
-/// An OpenAtEnd opens a device when its rank ends, also by an exception: threads that ask it could not end
-/// else.
+/// An OpenAtEnd opens a device when its rank ends, also by an exception. Otherwise threads that query it
+/// could not end.
 struct OpenAtEnd {
   ClosedDevice& device;
   ~OpenAtEnd() { device.open(); }
 };
 
-/// Rank 0 enters a receive, and its device no longer answers. Rank 1 ends the run once the thread that
-/// watches over rank 0 waits for the answer.
+/// Rank 0 enters a receive, and its device stops answering. Rank 1 ends the run once rank 0's watch thread
+/// waits for an answer.
 TEST(NcclCommunicator, TheEndOfARunIsHeardOfWhereTheDeviceDoesNotAnswer) {
   ClosedDevice closed;
   const auto ends = run_two(

@@ -16,7 +16,7 @@
 namespace dflop::testing {
 namespace {
 
-/// One collective of a clique.
+/// One collective of the ranks of a clique.
 struct Meeting {
   std::string call;
   std::vector<const void*> inputs;
@@ -31,7 +31,7 @@ struct Letter {
   bool taken = false;
 };
 
-/// The ranks of one unique id.
+/// The ranks that share a unique id.
 struct Clique {
   std::mutex mutex;
   std::condition_variable changed;
@@ -45,16 +45,16 @@ struct Clique {
 }  // namespace
 }  // namespace dflop::testing
 
-/// NCCL's handle, here.
+/// The fake's definition of NCCL's handle.
 struct ncclComm {
   std::shared_ptr<dflop::testing::Clique> clique;
-  ncclComm_t* handle = nullptr;  ///< where the caller has it, which NCCL may write until the abort
+  ncclComm_t* handle = nullptr;  ///< the caller's copy; NCCL may write it until the abort
   std::size_t place = 0;
   bool aborted = false;
   bool used = false;
   int collectives = 0;
-  int queued = 0;               ///< in streams and not at its end
-  std::function<void()> first;  ///< to be put into its stream when all have come
+  int queued = 0;               ///< operations in streams that have not ended
+  std::function<void()> first;  ///< the first operation, enqueued when all ranks have arrived
 };
 
 namespace dflop::testing {
@@ -64,7 +64,7 @@ struct Fake {
   std::mutex mutex;
   std::uint64_t ids = 0;
   std::map<std::string, std::shared_ptr<Clique>> cliques;
-  std::vector<std::unique_ptr<ncclComm>> comms;  // aborted ones too: calls with them are noted
+  std::vector<std::unique_ptr<ncclComm>> comms;  // also aborted ones, to detect calls with them
   std::vector<std::string> calls;
   std::vector<std::string> faults;
   ncclResult_t broken = ncclSuccess;
@@ -114,14 +114,14 @@ ncclResult_t init(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclCo
   return ncclInProgress;
 }
 
-/// Calls between a thread's group_start() and group_end().
+/// The calls between a thread's group_start() and group_end().
 struct Group {
   int depth = 0;
   std::vector<ncclComm_t> aborted;
 };
 thread_local Group group;
 
-/// Frees what a communicator has, once its work, and what stands before that in streams, has ended.
+/// Frees a communicator's resources once its work, and the work before it in streams, has ended.
 ncclResult_t reclaim(ncclComm_t comm) {
   constexpr std::chrono::seconds kForEver{10};
   std::unique_lock lock(comm->clique->mutex);
@@ -134,7 +134,7 @@ ncclResult_t abort(ncclComm_t comm) {
   if (*comm->handle != comm) return fault("the place of a communicator's handle is gone before its abort");
   {
     const std::lock_guard lock(comm->clique->mutex);
-    comm->aborted = true;  // for this rank: others wait until they abort theirs
+    comm->aborted = true;  // for this rank only; other ranks wait until they abort theirs
     comm->clique->changed.notify_all();
   }
   if (group.depth == 0) return reclaim(comm);
@@ -174,7 +174,7 @@ ncclResult_t async_error(ncclComm_t comm, ncclResult_t* state) {
   return ncclSuccess;
 }
 
-/// The caller holds the clique's mutex.
+/// The caller must hold the clique's mutex.
 void queue(ncclComm_t comm, AsyncStream& stream, std::function<void()> work) {
   ++comm->queued;
   stream.enter([comm, work = std::move(work)] {
@@ -185,7 +185,8 @@ void queue(ncclComm_t comm, AsyncStream& stream, std::function<void()> work) {
   });
 }
 
-/// Puts work into a stream, at once or, where it is the communicator's first, when all have come to theirs.
+/// Enqueues work in a stream: at once or, for the communicator's first operation, when all ranks have arrived
+/// at theirs.
 ncclResult_t enter(ncclComm_t comm, cudaStream_t stream, const std::string& call,
                    std::function<void()> work) {
   if (comm->aborted) return fault(call + " with an aborted communicator");
@@ -249,7 +250,7 @@ Data data_at(const void* begin, std::size_t bytes) {
   return {from, from + bytes};
 }
 
-/// Values [first, first + count) of all inputs, added in f64.
+/// Returns the sum in f64 of values [first, first + count) over all inputs.
 Data sum(const Meeting& meeting, ncclDataType_t type, std::size_t first, std::size_t count) {
   std::vector<double> total(count, 0.0);
   for (const void* input : meeting.inputs) {
@@ -260,7 +261,7 @@ Data sum(const Meeting& meeting, ncclDataType_t type, std::size_t first, std::si
   return encode(element_of(type), total);
 }
 
-using Work = std::function<std::vector<Data>(const Meeting&)>;  // what each rank gets
+using Work = std::function<std::vector<Data>(const Meeting&)>;  // returns the result of each rank
 
 ncclResult_t collective(const std::string& name, const void* in, void* out, std::size_t count,
                         ncclDataType_t type, ncclComm_t comm, cudaStream_t stream, const Work& work) {

@@ -1,5 +1,5 @@
-// NCCL on the host: its functions with the waiting that they really do, between threads of one process whose
-// streams are those of an AsyncDevice.
+// A fake NCCL on the host: its functions wait like the real ones, between threads of one process with streams
+// of an AsyncDevice.
 #pragma once
 
 #include <memory>
@@ -12,23 +12,23 @@
 
 namespace dflop::testing {
 
-/// As NCCL: making a communicator, and its first operation, are in progress until all its ranks have come; a
-/// send holds up its stream until its receive is there, and all others theirs; aborting a communicator ends
-/// its work that holds up streams, and waits until all of it has come to its end, at once or, of those that
-/// are aborted in a group, when the group ends. What breaks a rule of NCCL is noted, and gives
+/// Returns functions that behave like NCCL. Making a communicator and its first operation are in progress
+/// until all its ranks have arrived. Sends and other operations block their stream until their peers have
+/// arrived. Aborting a communicator ends its blocking work and waits until all of its work has ended: at once
+/// or, for aborts in a group, when the group ends. Violations of NCCL's rules are recorded and return
 /// ncclInvalidUsage.
 const NcclTable& fake_nccl();
 
-/// `gpu`: what the seam's streams are of.
+/// `gpu` is the GPU of the seam's streams.
 NcclSeam fake_seam(int rank, std::shared_ptr<AsyncGpu> gpu = nullptr);
 
-/// Calls since the last forget, in order: "all_reduce 12 of type 7 as 1 of 2".
+/// Returns the calls since the last forget_fake_nccl_calls(), in order: "all_reduce 12 of type 7 as 1 of 2".
 std::vector<std::string> fake_nccl_calls();
-/// Returns what broke a rule since the last forget, as "a call with an aborted communicator".
+/// Returns the violations since then, such as "a call with an aborted communicator".
 std::vector<std::string> fake_nccl_faults();
 void forget_fake_nccl_calls();
 
-/// All communicators have this error from now on; ncclSuccess: none.
+/// All communicators report this error from now on; ncclSuccess means none.
 void break_fake_nccl(ncclResult_t error);
 
 }  // namespace dflop::testing

@@ -1,5 +1,4 @@
-// Processes of a run, which here are threads with a World each: they share nothing but a rendezvous and an
-// NCCL that is made up.
+// Emulates the processes of a run by threads with a World each. They share only a rendezvous and a fake NCCL.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,18 +21,18 @@
 
 namespace dflop::testing {
 
-/// A FakeDevice says how the device of a process is.
+/// A FakeDevice describes the behavior of a process's device.
 struct FakeDevice {
-  /// Each compute step and optimizer step begins when all is done that its rank has entered, as on a GPU that
-  /// loads code, and the compute before and after the start of a sum does so, too; who waits for longer than
-  /// this has failed. None: no step waits.
+  /// If set, each compute step and optimizer step waits until all work that its rank has entered is done, as
+  /// on a GPU that loads code, and so does the compute before and after the start of a sum. A longer wait
+  /// than this is a failure.
   std::optional<Seconds> patience = {};
-  bool posts_receives = true;                 ///< as NCCL's communicator asks for
-  std::vector<std::string>* noted = nullptr;  ///< "start" of sums and "send", as they are entered
-  int noting = 0;                             ///< by this rank
+  bool posts_receives = true;                 ///< as NCCL's communicator requires
+  std::vector<std::string>* noted = nullptr;  ///< records "start" of sums and "send"
+  int noting = 0;                             ///< the rank that records
 };
 
-/// A communicator that notes what is entered.
+/// A communicator that records its operations.
 class Noted final : public ForwardingCommunicator {
  public:
   Noted(std::unique_ptr<Communicator> to, std::vector<std::string>& noted)
@@ -53,14 +52,14 @@ class Noted final : public ForwardingCommunicator {
   std::vector<std::string>& noted_;
 };
 
-/// A communicator whose receives nobody posts ahead.
+/// A communicator without receives posted ahead.
 class WithoutPosts final : public ForwardingCommunicator {
  public:
   using ForwardingCommunicator::ForwardingCommunicator;
   bool posts_receives() const override { return false; }
 };
 
-/// A communicator of a device that waits for all that it has before and after the start of a sum.
+/// A communicator whose device waits for all of its work before and after the start of a sum.
 class Draining final : public ForwardingCommunicator {
  public:
   Draining(std::unique_ptr<Communicator> to, std::function<void()> drain)
@@ -119,8 +118,7 @@ class FakeProcess final : public ProcessWorld {
 
 using Body = std::function<void(FakeProcess&)>;
 
-/// Runs `body` in so many processes and returns the message of each one's exception; empty where there was
-/// none.
+/// Runs `body` in `ranks` processes. Returns the message of each one's exception; empty if there was none.
 inline std::vector<std::string> run_processes(int ranks, const Body& body, const FakeDevice& device = {}) {
   forget_fake_nccl_calls();
   const int port = free_port();

@@ -1,5 +1,5 @@
-// The NCCL communicator and runs of it, put to the suites that every communicator and executor must pass,
-// with NCCL and a device that are made up on the host, and a rendezvous that is not.
+// Runs the suites that every communicator and executor must pass on the NCCL communicator, with a fake NCCL
+// and a fake device on the host, and a real rendezvous.
 #include "tests/backend/contract/executor.hpp"
 #include "tests/backend/contract/fixtures.hpp"
 #include "tests/backend/forwarding.hpp"
@@ -9,7 +9,7 @@
 namespace dflop::testing {
 namespace nccl_kinds_test {
 
-/// What a rank's communicator needs, in a base so that it is there before the communicator and after it.
+/// The rendezvous of a rank's communicator, in a base class so that it outlives the communicator.
 struct NcclRendezvous {
   explicit NcclRendezvous(const RendezvousOptions& options) : rendezvous(options) {}
   Rendezvous rendezvous;
@@ -46,7 +46,7 @@ CommunicatorKind nccl_communicator() {
           }};
 }
 
-/// Makes the processes of a run for each iteration.
+/// Makes new processes for each iteration.
 class ProcessesExecutor final : public Executor {
  public:
   ProcessesExecutor(const Plan& plan, const ModelSpec& model) : plan_(plan), model_(model) {}

@@ -1,5 +1,5 @@
-// Live runs whose ranks are processes: here threads with a World each, which share nothing but a rendezvous
-// and an NCCL that is made up. Loss, gradients, parameters and timelines are those of one process.
+// Live runs with one process per rank, emulated by threads with a World each that share only a rendezvous and
+// a fake NCCL. Loss, gradients, parameters and timelines equal those of one process.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,8 +20,8 @@ void expect_same(const WholeTensors& found, const WholeTensors& expected) {
   }
 }
 
-/// Two steps of the same plan in one process and in one for each rank. Between them all weights are read,
-/// halved and written.
+/// Runs two steps of the same plan in one process, and in one process per rank. Between the steps, all
+/// weights are read, halved and written.
 TEST(NcclLive, ProcessesTrainAsOne) {
   Plan shards = disaggregated_plan({2, 1, 1, {}}, {2, 2, 1, {}}, 2);
   shards.sequence_parallel = true;
@@ -74,8 +74,8 @@ TEST(NcclLive, ProcessesTrainAsOne) {
   }
 }
 
-/// A plan of three ranks and three microbatches a rank, of which each holds two chunks where the order can
-/// have them.
+/// Returns a plan of three ranks with three microbatches each, and two chunks per rank if the order supports
+/// chunks.
 Plan drained_plan(OrderKind order) {
   const OrderTraits& kind = traits(order);
   Plan plan = uniform_plan(1, 3, 1, 9);
@@ -98,7 +98,7 @@ Plan drained_plan(OrderKind order) {
 LiveRun drained_run(const Plan& plan) {
   const std::vector<Sample> samples = live_samples(plan.bins(), 5);
   OrderTables tables;
-  if (reads_tables(plan.order)) {  // every step takes the same
+  if (reads_tables(plan.order)) {  // all steps take equal times
     const PipelineShape shape = plan_shape(plan);
     const std::vector<Nanoseconds> same(static_cast<std::size_t>(shape.stages() * shape.microbatches),
                                         Nanoseconds(10));
@@ -116,8 +116,8 @@ double loss_of(const LiveRun& one, FakeProcess& process) {
   return executor.step(one.iteration(), options).loss;
 }
 
-/// Every step waits until its rank's device has nothing left to do. As all receives are posted where their
-/// ranks stand when they are sent, no order hangs, and the losses are those of one process.
+/// Every step waits until its rank's device is idle. Receives are posted at the point that the receiving rank
+/// has reached when the message is sent, so no order hangs. The losses equal those of one process.
 TEST(NcclLive, NoOrderHangsWhereStepsWaitForTheDevice) {
   for (const OrderKind order : all_order_kinds()) {
     SCOPED_TRACE(to_string(order));
@@ -135,16 +135,16 @@ TEST(NcclLive, NoOrderHangsWhereStepsWaitForTheDevice) {
   }
 }
 
-/// Gradients are summed in pieces beside the backward that completes them, and nothing that waits for the
-/// device hangs, neither a step nor what a backward computes between two sums. Losses and gradients are those
-/// of one process.
+/// Gradients are summed in pieces during the backward that completes them. Nothing that waits for the device
+/// hangs, neither a step nor the compute of a backward between two sums. Losses and gradients equal those of
+/// one process.
 TEST(NcclLive, SumsBesideBackwardsAreThoseOfOneProcess) {
   std::vector<Plan> plans{disaggregated_plan({1, 1, 3, {}}, {1, 1, 2, {}}, 3),
                           disaggregated_plan({1, 2, 1, {}}, {1, 1, 3, {}}, 2)};
   for (const OrderKind order : all_order_kinds()) {
     Plan plan = drained_plan(order);
     plan.llm.dp = plan.encoder.dp = 2;
-    if (plan.layout == Layout::colocated) plan.encoder.dp = 6;  // on the ranks of the LLM
+    if (plan.layout == Layout::colocated) plan.encoder.dp = 6;  // colocated with the LLM's ranks
     plans.push_back(plan);
   }
   for (Plan& plan : plans) {
@@ -172,7 +172,7 @@ TEST(NcclLive, SumsBesideBackwardsAreThoseOfOneProcess) {
   }
 }
 
-/// Returns what the last rank, which has stage 1, enters in a step: sends of gradients and sums.
+/// Returns the sends of gradients and the sums that the last rank, with stage 1, enters in a step.
 std::vector<std::string> noted_by_the_last(const LiveRun& one) {
   std::vector<std::string> noted;
   const auto messages =
@@ -182,19 +182,19 @@ std::vector<std::string> noted_by_the_last(const LiveRun& one) {
   return noted;
 }
 
-/// A gradient for each of two microbatches is sent, the last when the sums have begun.
+/// A gradient is sent for each of two microbatches, the last one after the sums have started.
 TEST(NcclLive, SumsBeginBesideTheLastBackward) {
   Plan plan = uniform_plan(1, 2, 2, 2);
   plan.gradient_bucket = Bytes{2000};
   LiveRun one(plan, live_samples(8, 5), DType::f64);
   const std::vector<std::string> noted = noted_by_the_last(one);
-  ASSERT_GT(noted.size(), 3U);  // a bucket has 500 gradients of 4 bytes, and the stage has more
+  ASSERT_GT(noted.size(), 3U);  // the stage has more gradients than the 500 of a bucket
   EXPECT_EQ(std::count(noted.begin(), noted.end(), "send"), 2);
   EXPECT_EQ(noted.front(), "send");
   EXPECT_EQ(noted.back(), "send");
 }
 
-/// The forwards of every order end, too, and have the loss of the step, which has not been taken.
+/// Evaluation also ends for every order, and has the same loss as a step with the same weights.
 TEST(NcclLive, ProcessesEvaluateAsOne) {
   for (const OrderKind order : all_order_kinds()) {
     SCOPED_TRACE(to_string(order));
@@ -213,8 +213,8 @@ TEST(NcclLive, ProcessesEvaluateAsOne) {
   }
 }
 
-/// Where receives are entered only when they are waited for zb-v hangs, whose ranks send each other
-/// what they take after the next step.
+/// If receives are entered only when they are waited for, zb-v hangs, because its ranks send each other data
+/// that is needed only after the next step.
 TEST(NcclLive, AnOrderHangsWhereNoReceiveIsPosted) {
   const LiveRun one = drained_run(drained_plan(OrderKind::zb_v));
   const auto messages =
@@ -225,8 +225,8 @@ TEST(NcclLive, AnOrderHangsWhereNoReceiveIsPosted) {
   }
 }
 
-/// Kernels and libraries of products are loaded before messages are under way: the first that NCCL hears of
-/// is a sum of a tp group.
+/// Kernels and product libraries are loaded before any message is in transit: the first NCCL call is a sum of
+/// a tp group.
 TEST(NcclLive, WhatComputesIsWarmBeforeTheFirstMessage) {
   LiveRun one(uniform_plan(2, 2, 1, 2), live_samples(4, 5), DType::f64);
   const auto messages = run_processes(4, [&](FakeProcess& process) { loss_of(one, process); });
@@ -235,7 +235,8 @@ TEST(NcclLive, WhatComputesIsWarmBeforeTheFirstMessage) {
   EXPECT_EQ(fake_nccl_calls().front().rfind("all_reduce", 0), 0u) << fake_nccl_calls().front();
 }
 
-/// Moves the instruction of a group that ends a collective in front of its first of another kind.
+/// Moves the instruction that ends a collective of a group before the group's first instruction that matches
+/// `before`.
 void take_sum_first(Program& program, std::size_t group, bool (*before)(Op)) {
   const auto begin = program.instructions.begin() + program.groups[group].begin;
   const auto end = program.instructions.begin() + program.groups[group].end;
@@ -246,8 +247,8 @@ void take_sum_first(Program& program, std::size_t group, bool (*before)(Op)) {
 }
 
 /// Stage 0 is on groups 0 and 1, stage 1 on 2 and 3. Group 0 takes its sum before it sends anything to group
-/// 2, and group 3 before it sends anything to group 1. So group 0 waits for group 1, that for 3, that for 2,
-/// and that for 0.
+/// 2, and group 3 before it sends anything to group 1. So group 0 waits for group 1, 1 for 3, 3 for 2, and 2
+/// for 0.
 TEST(NcclLive, AProgramThatWouldHangIsRefusedBeforeItsFirstStep) {
   LiveRun one(uniform_plan(1, 2, 2, 2), live_samples(8, 5), DType::f64);
   take_sum_first(one.program, 0, is_send);
@@ -292,8 +293,9 @@ TEST(ProcessWorld, ProcessesAgreeOrSayWhatDiffers) {
   }
 }
 
-/// Every receive that a rank makes has a route: of a group of 2 that sends to one of 3, 0 and 2 hear from the
-/// first sender and 1 from the second; the other way each hears from the rank of its place.
+/// Every receive of a rank has one route. If a group of 2 sends to a group of 3, ranks 0 and 2 receive from
+/// the first sender and rank 1 from the second. In the other direction, each receives from the rank at its
+/// own place.
 TEST(Routes, EachReceiverHearsOneSender) {
   EXPECT_EQ(receivers_of(0, 2, 3), (std::vector<int>{0, 2}));
   EXPECT_EQ(receivers_of(1, 2, 3), (std::vector<int>{1}));
