@@ -1,4 +1,4 @@
-// A port at which a test's ranks can meet.
+// Finds a port for the rendezvous of a test's ranks.
 #pragma once
 
 #include <netinet/in.h>
@@ -13,7 +13,7 @@
 
 namespace dflop::testing {
 
-/// Returns whether nobody listens at a port now, on the loopback interface, nor did a moment ago.
+/// Returns whether a port on the loopback interface has no listener and did not have one a moment ago.
 inline bool is_free(int port) {
   const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
@@ -25,7 +25,7 @@ inline bool is_free(int port) {
   return bound;
 }
 
-/// Returns the least of the ports that the system draws for connections.
+/// Returns the lowest port that the system assigns to connections.
 inline int first_drawn_port() {
   constexpr int kUsual = 32'768;
   std::ifstream range("/proc/sys/net/ipv4/ip_local_port_range");
@@ -33,8 +33,8 @@ inline int first_drawn_port() {
   return range >> first ? first : kUsual;
 }
 
-/// Returns a port at which nobody listens. It stays free until rank 0 listens there: the system draws it for
-/// no connection, and other processes of tests begin elsewhere.
+/// Returns a port without a listener. It stays free until rank 0 listens there: the system does not assign it
+/// to connections, and other test processes start their search elsewhere.
 inline int free_port() {
   constexpr int kFirst = 10'000;
   constexpr int kOfAProcess = 64;

@@ -1,4 +1,4 @@
-// Processes of a run are threads in tests: each does the same, and what each throws is kept.
+// Emulates the processes of a run by threads that do the same work, and keeps the exception of each.
 #pragma once
 
 #include <exception>
@@ -9,8 +9,8 @@
 
 namespace dflop::testing {
 
-/// Runs `work` for ranks 0 to `ranks` - 1, each in a thread, and returns the message of each one's exception;
-/// empty where there was none.
+/// Runs `work` for ranks 0 to `ranks` - 1, each in its own thread. Returns the message of each one's
+/// exception; empty if there was none.
 inline std::vector<std::string> messages_of_processes(int ranks, const std::function<void(int rank)>& work) {
   std::vector<std::string> messages(static_cast<std::size_t>(ranks));
   std::vector<std::jthread> threads;

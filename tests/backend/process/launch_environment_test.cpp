@@ -1,4 +1,4 @@
-// What launchers put into the environment of their processes.
+// Tests reading the environment variables that launchers set for their processes.
 #include "backend/process/process_world.hpp"
 
 #include <gtest/gtest.h>
@@ -87,7 +87,7 @@ TEST(LaunchEnvironment, TheTokenIsWhatTheLauncherCallsTheRunOrDflopToken) {
   EXPECT_EQ(read(kTorchrun).token, "");
   EXPECT_EQ(read(with(kTorchrun, "TORCHELASTIC_RUN_ID", "none")).token, "");  // torchrun's own default
   EXPECT_EQ(read(with(kTorchrun, "TORCHELASTIC_RUN_ID", "run-7")).token, "run-7");
-  EXPECT_EQ(read(with(kTorchrun, "SLURM_JOB_ID", "12")).token, "");  // of another launcher
+  EXPECT_EQ(read(with(kTorchrun, "SLURM_JOB_ID", "12")).token, "");  // set by another launcher
   const Variables mpirun = {{"OMPI_COMM_WORLD_RANK", "9"},
                             {"OMPI_COMM_WORLD_SIZE", "16"},
                             {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},

@@ -1,4 +1,4 @@
-// How a run ends: by an abort, a wait that is too long, or a process that is killed or stopped.
+// Tests how a run ends: by an abort, a timeout, or a process that is killed or stopped.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -35,7 +35,7 @@ TEST(RendezvousEnds, AbortReachesThoseWhoWaitAndThoseWhoComeLater) {
 }
 
 TEST(RendezvousEnds, ARankThatWaitsTooLongEndsTheRunWithWhatEachWaitsFor) {
-  std::latch waits(1);  // rank 2, as good as
+  std::latch waits(1);  // rank 2 waits, or is about to
   std::latch over(1);
   const auto ends = run(
       4,
@@ -52,8 +52,8 @@ TEST(RendezvousEnds, ARankThatWaitsTooLongEndsTheRunWithWhatEachWaitsFor) {
             return RankState{RankWait{"gradients of stage 1", since}, {}};
           });
         }
-        over.wait();                                // rank 1 is not waiting for anything of the run
-        rendezvous.get(0, "never put", "nothing");  // it may hear of the end later than rank 2
+        over.wait();                                // rank 1 does not wait for any rank
+        rendezvous.get(0, "never put", "nothing");  // it may learn of the end later than rank 2
       },
       Seconds{2});
   EXPECT_EQ(ends[0].end, End::done);
@@ -67,10 +67,10 @@ TEST(RendezvousEnds, ARankThatWaitsTooLongEndsTheRunWithWhatEachWaitsFor) {
       expect_says(ends[r].message, part);
     }
   }
-  EXPECT_EQ(errors, 1);  // who lost patience; the others hear of it
+  EXPECT_EQ(errors, 1);  // the rank that timed out; the others are aborted
 }
 
-/// Runs `body` in a process of its own, which ends with its value.
+/// Runs `body` in a child process, which exits with its return value.
 pid_t in_process(const std::function<int()>& body) {
   const pid_t process = ::fork();
   if (process == 0) ::_exit(body());
@@ -106,13 +106,13 @@ TEST(RendezvousEnds, AKilledProcessEndsTheRunOfTheOthers) {
   }
 }
 
-/// It has said goodbye, so that nobody waits for it, nor for being told that it has.
+/// It has said goodbye, so no rank waits for it or for the news of its goodbye.
 TEST(RendezvousEnds, WhoHasLeftMayDieBeforeTheOthersLeave) {
   const int port = free_port();
   const pid_t third = in_process([&] {
     Rendezvous rendezvous(options_of(2, 3, port));
     std::jthread leaving([&] { rendezvous.leave(); });
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));  // in which it has said so
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));  // time to say goodbye
     rendezvous.put("goodbye", "", 2);
     ::raise(SIGKILL);
     return 0;
@@ -124,11 +124,11 @@ TEST(RendezvousEnds, WhoHasLeftMayDieBeforeTheOthersLeave) {
       threads.emplace_back([&, r] {
         ends[static_cast<std::size_t>(r)] = outcome(options_of(r, 3, port), [](Rendezvous& rendezvous) {
           rendezvous.get(2, "goodbye", "rank 2");
-          std::this_thread::sleep_for(std::chrono::milliseconds(300));  // in which its end is heard of
+          std::this_thread::sleep_for(std::chrono::milliseconds(300));  // time to notice its end
         });
       });
     }
-  }  // would wait for ever, were its goodbye forgotten with its connection
+  }  // would wait forever if its goodbye were forgotten with its connection
   EXPECT_EQ(status_of(third), 128 + SIGKILL);
   expect_done(ends);
 }
@@ -155,8 +155,8 @@ TEST(RendezvousEnds, ARankZeroThatIsStoppedIsNotWaitedForForEver) {
   expect_says(second.message, "rank 0 does not answer rank 1, which waits for a word (");
 }
 
-/// Rank 1 has waited nearly as long as it may when it is asked, and no longer when it is asked again, which
-/// takes its time: nobody knows in between how long it has waited.
+/// Rank 1 has almost timed out when it is first asked, and no longer waits when it is asked again. As asking
+/// takes time, nobody knows in between how long it has waited.
 TEST(RendezvousEnds, AWaitThatEndedInTimeIsNotLateForWhoHearsOfItLater) {
   std::latch answered(1);
   const auto ends = run(
@@ -182,7 +182,7 @@ TEST(RendezvousEnds, AWaitThatEndedInTimeIsNotLateForWhoHearsOfItLater) {
   expect_done(ends);
 }
 
-/// The watch of rank 1 answers nothing until the end of the run is heard of.
+/// The watch of rank 1 does not answer until the run's end is known.
 TEST(RendezvousEnds, TheEndIsHeardOfWhileAWatchIsAsked) {
   std::latch asked(1);
   std::latch heard(1);
@@ -211,7 +211,7 @@ TEST(RendezvousEnds, TheEndIsHeardOfWhileAWatchIsAsked) {
   }
 }
 
-/// Fails as a device does that is asked after it has failed.
+/// The watch throws, like a device that is queried after it has failed.
 TEST(RendezvousEnds, AWatchThatThrowsEndsTheRun) {
   const auto ends = run(2, [](Rendezvous& rendezvous) {
     if (rendezvous.rank() == 1) {

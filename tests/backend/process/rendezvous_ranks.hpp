@@ -1,4 +1,4 @@
-// Ranks of a rendezvous as threads of one process, and how they end.
+// Runs the ranks of a rendezvous as threads of one process, and returns how they end.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 
 namespace dflop::testing {
 
-inline constexpr Seconds kNever{300};  // who is woken by it says who waited for what
+inline constexpr Seconds kNever{300};  // if it expires after all, the message says who waited for what
 
 inline RendezvousOptions options_of(int rank, int ranks, int port, Seconds meeting = Seconds{60},
                                     Seconds timeout = kNever) {
@@ -43,7 +43,7 @@ inline RankOutcome outcome(const RendezvousOptions& options, const RankBody& bod
   }
 }
 
-/// Each rank a thread with a connection of its own.
+/// Runs each rank in its own thread with its own connection.
 inline std::vector<RankOutcome> run(int ranks, const RankBody& body, Seconds timeout = kNever) {
   const int port = free_port();
   std::vector<RankOutcome> outcomes(static_cast<std::size_t>(ranks));

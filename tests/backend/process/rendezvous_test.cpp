@@ -1,4 +1,4 @@
-// Processes that meet and pass each other values, with ranks as threads.
+// Tests how processes meet and exchange values, with ranks as threads.
 #include "backend/process/rendezvous.hpp"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ TEST(Rendezvous, ValuesAreGatheredByRankAndBroadcastFromTheFirst) {
 
 TEST(Rendezvous, AValueIsBytesOfAnySize) {
   Random random(3);
-  std::string value(20'000'000, '\0');  // NOLINT(bugprone-string-constructor): it is meant to be that large
+  std::string value(20'000'000, '\0');  // NOLINT(bugprone-string-constructor): intentionally this large
   for (std::size_t i = 0; i < value.size(); i += 1000) value[i] = static_cast<char>(random.below(256));
   expect_done(run(2, [&](Rendezvous& rendezvous) {
     EXPECT_EQ(rendezvous.broadcast(value, "a large value"), value);
@@ -65,8 +65,8 @@ TEST(Rendezvous, WhoAsksFirstWaitsForTheValue) {
   }));
 }
 
-/// Threads of one process read one clock, so that any offset is an error of measurement. It is half of a
-/// round trip at most.
+/// Threads of one process read the same clock, so any offset is a measurement error, at most half of a round
+/// trip.
 TEST(Rendezvous, TellsTheClockOfRankZero) {
   expect_done(run(3, [](Rendezvous& rendezvous) {
     const Nanoseconds before = host_time();
@@ -83,7 +83,7 @@ TEST(Rendezvous, ALateRankIsWaitedFor) {
   const int port = free_port();
   RankOutcome second;
   std::jthread early([&] { second = outcome(options_of(1, 2, port), [](Rendezvous&) {}); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // it tries, and nobody listens
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // it tries while nobody listens
   const RankOutcome first = outcome(options_of(0, 2, port), [](Rendezvous&) {});
   early.join();
   expect_done({first, second});
@@ -144,7 +144,7 @@ bool is_found_at(const std::string& host, int port) {
   }
 }
 
-/// Whether a listener at a loopback address is found by that name.
+/// Returns whether a listener on a loopback address is reached by that name.
 bool is_found_at_loopback(const std::string& name) {
   for (const char* address : {"127.0.0.1", "127.0.1.1"}) {
     const int port = free_port();
@@ -154,8 +154,8 @@ bool is_found_at_loopback(const std::string& name) {
   return false;
 }
 
-/// 127.0.0.77 stands for the address by which other machines know this one: a listener at 127.0.0.1 alone is
-/// not found there.
+/// 127.0.0.77 represents the address by which other machines know this one. A listener only on 127.0.0.1 is
+/// not reachable there.
 TEST(ListenOn, ANameThatIsLoopbackHereIsFoundFromElsewhere) {
   const int port = free_port();
   {
@@ -174,7 +174,7 @@ TEST(ListenOn, ANameThatIsLoopbackHereIsFoundFromElsewhere) {
   EXPECT_TRUE(is_found_at("127.0.0.77", port));
 }
 
-/// A scanner of ports, and who does no more than connect.
+/// A port scanner, and clients that only connect.
 TEST(Rendezvous, StrangersChangeNothing) {
   const int port = free_port();
   Random random(7);

@@ -1,5 +1,5 @@
-// Strangers at the rendezvous: whoever connects and is no rank of the run changes nothing, and a rank that
-// breaks the rules ends it with a reason at most.
+// Strangers at the rendezvous: clients that are not ranks of the run have no effect, and a rank that breaks
+// the protocol can at most end the run with a reason.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -20,7 +20,7 @@ namespace strangers_test {
 
 const std::string kToken = "job 4711";
 
-/// A Stranger speaks frames, or anything else, to the rendezvous of a run.
+/// A Stranger sends frames, or arbitrary bytes, to the rendezvous of a run.
 class Stranger {
  public:
   explicit Stranger(int port, Seconds patience = Seconds{20})
@@ -32,7 +32,7 @@ class Stranger {
     return send({FrameKind::hello, key, 0, token});
   }
 
-  /// Says hello as a rank and sends back what it is told then, as a rank does.
+  /// Says hello as a rank and answers the challenge, as a rank does.
   void join(const std::string& key, const std::string& token) {
     hello(key, token);
     const auto challenge = next();
@@ -40,7 +40,7 @@ class Stranger {
     send({FrameKind::proof, "", 0, challenge->value});
   }
 
-  /// Returns the next frame; none where the connection is closed, or silent for ten seconds.
+  /// Returns the next frame; none if the connection is closed, or silent for ten seconds.
   std::optional<Frame> next() {
     while (true) {
       if (auto frame = received_.next(kMostValueBytes)) return frame;
@@ -73,7 +73,7 @@ RendezvousOptions with_token(int rank, int ranks, int port, Seconds timeout = kN
   return options;
 }
 
-/// Runs three ranks, of which two come when `strangers` is done with the port.
+/// Runs three ranks. Two of them connect only after `strangers` is done with the port.
 std::vector<RankOutcome> run_after(const std::string& token, const std::function<void(int port)>& strangers) {
   const int port = free_port();
   const RankBody body = [](Rendezvous& rendezvous) {
@@ -100,7 +100,7 @@ TEST(Strangers, AWholeHelloThatClosesEndsNoRun) {
   for (const std::string& token : {std::string(), kToken}) {
     expect_done(run_after(token, [&](int port) {
       for (const char* rank : {"1 3", "2 3", "0 3"}) Stranger(port).hello(rank, token);
-      std::this_thread::sleep_for(std::chrono::milliseconds(200));  // in which it is found to be gone
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));  // time to notice that it is gone
     }));
   }
 }
@@ -112,7 +112,7 @@ TEST(Strangers, ARankThatComesAndGoesGivesItsPlaceBack) {
   }));
 }
 
-/// All others are there: with it the run would seem to have met.
+/// All other ranks are connected: if it counted, the run would seem to be complete.
 TEST(Strangers, AHelloThatStaysIsNotTheLastRank) {
   const int port = free_port();
   std::vector<RankOutcome> ends(2);
@@ -132,7 +132,7 @@ TEST(Strangers, AHelloThatStaysIsNotTheLastRank) {
 }
 
 TEST(Strangers, WithoutTheTokenARankIsRefusedAndTakesNoPlace) {
-  std::vector<std::unique_ptr<Stranger>> strangers;  // which stay
+  std::vector<std::unique_ptr<Stranger>> strangers;  // they stay connected
   expect_done(run_after(kToken, [&](int port) {
     for (const std::string token : {"", "job 4712", "job 471", "job 4711 "}) {
       strangers.push_back(std::make_unique<Stranger>(port));
@@ -156,13 +156,13 @@ TEST(Strangers, ATokenIsRefusedWhereRankZeroHasNone) {
   }));
 }
 
-/// Whoever has said hello waits for its welcome: all else is none of a rank.
+/// After hello, a rank waits for its welcome. A client that sends anything else is not a rank.
 TEST(Strangers, WhoGoesOnBeforeAllHaveMetGivesItsPlaceBack) {
   const std::vector<std::string> wrong = {
       to_bytes({FrameKind::abort, "", 0, "from outside"}),
       to_bytes({FrameKind::put, "broadcast 0", 1, "wrong"}), to_bytes({FrameKind::bye, "", 0, ""}),
       to_bytes({FrameKind::hello, "1 3", 0, ""}), to_bytes({FrameKind::late, "", 0, ""}),
-      // a value of 2^62 bytes, of which nothing comes
+      // announces a value of 2^62 bytes and sends none
       head_bytes({FrameKind::put, "broadcast 0", 1, ""}, std::uint64_t{1} << 62)};
   std::vector<std::unique_ptr<Stranger>> strangers;
   for (const bool proves : {false, true}) {
@@ -211,7 +211,7 @@ TEST(Strangers, NobodyListensOnceAllHaveMet) {
   expect_done(ends);
 }
 
-/// A rank that puts what rank 0 is asked for is not heard.
+/// A value that another rank puts under rank 0's name is ignored.
 TEST(Strangers, NoRankSpeaksForAnother) {
   expect_done(run(3, [](Rendezvous& rendezvous) {
     if (rendezvous.rank() == 1) {
@@ -227,7 +227,7 @@ TEST(Strangers, NoRankSpeaksForAnother) {
   }));
 }
 
-/// Returns rank 1 of a run, spoken by the test, once all have met.
+/// Returns rank 1 of a run, played by the test, once all ranks have met.
 std::unique_ptr<Stranger> rank_one(int port, int ranks) {
   auto rank = std::make_unique<Stranger>(port);
   rank->join("1 " + std::to_string(ranks), kToken);
@@ -236,7 +236,7 @@ std::unique_ptr<Stranger> rank_one(int port, int ranks) {
   return rank;
 }
 
-/// What it asks for is more than a connection takes, so that the server has to keep it.
+/// It requests more than a connection buffers, so the server must keep the rest.
 TEST(Strangers, ARankThatReadsNothingHoldsUpNobody) {
   const int port = free_port();
   std::vector<RankOutcome> ends(3);
@@ -265,7 +265,7 @@ TEST(Strangers, ARankThatReadsNothingHoldsUpNobody) {
     rank->send({FrameKind::put, "asked", 1, ""});
     while (words < 40) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     over.count_down();
-  }  // and it is gone
+  }  // its connection closes
   for (const std::size_t r : {0u, 2u}) {
     EXPECT_EQ(ends[r].end, End::aborted);
     expect_says(ends[r].message, "rank 1 is gone");
@@ -279,7 +279,7 @@ TEST(Strangers, ARankThatTakesNothingForTheTimeoutIsLost) {
     end = outcome(with_token(0, 2, port, Seconds{1}), [&](Rendezvous& rendezvous) {
       rendezvous.put("large", std::string(100'000'000, 'x'));
       rendezvous.get(1, "asked", "rank 1");
-      while (true) {  // it waits for nobody
+      while (true) {  // it does not wait for anyone
         rendezvous.check();
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
       }
@@ -288,7 +288,7 @@ TEST(Strangers, ARankThatTakesNothingForTheTimeoutIsLost) {
   const auto rank = rank_one(port, 2);
   rank->send({FrameKind::get, "large", 0, ""});
   rank->send({FrameKind::put, "asked", 1, ""});
-  first.join();  // it would never end, were the value kept for ever
+  first.join();  // would never end if the value were kept forever
   EXPECT_EQ(end.end, End::aborted);
   expect_says(end.message, "rank 1 is gone");
 }
@@ -331,9 +331,9 @@ TEST(Strangers, AFrameSaysAtMostWhatItsKindMay) {
   EXPECT_TRUE(is_refused({FrameKind::put, std::string(kMostKeyBytes + 1, 'k'), 1, ""}, 1, kMostValueBytes));
 }
 
-/// A process with no descriptor left for a connection waits, and goes on when there are some: with the
-/// strangers in its queue it would use a core for nothing if it asked at once again. What its threads do ten
-/// times a second takes a thousandth of a second of a processor.
+/// A process without free descriptors waits, and continues when there are some. With strangers in its queue,
+/// it would waste a core if it retried at once. The regular work of its threads, ten times a second, takes a
+/// millisecond of CPU time.
 TEST(Strangers, WithoutDescriptorsNothingSpins) {
   const int port = free_port();
   const pid_t first = ::fork();
@@ -373,7 +373,7 @@ TEST(Strangers, WithoutDescriptorsNothingSpins) {
   EXPECT_EQ(WEXITSTATUS(status), 42) << "1: the run has failed; 2: it was busy";
 }
 
-/// Returns a frame as anybody might send it, whole or not.
+/// Returns the bytes of a random frame, complete or not.
 std::string random_bytes(Random& random) {
   const auto text = [&](std::uint64_t most) {
     std::string made(random.below(most), '\0');
@@ -401,7 +401,7 @@ std::string random_bytes(Random& random) {
   }
 }
 
-/// Who has no token plays all that it likes from before the meeting until after it.
+/// Clients without the token send anything, from before the meeting until after it.
 TEST(Strangers, ATrueRunIsDoneBesideAStorm) {
   constexpr int kRanks = 4;
   const int port = free_port();
@@ -431,7 +431,7 @@ TEST(Strangers, ATrueRunIsDoneBesideAStorm) {
             Stranger stranger(port, Seconds{0.06});
             if (random.below(2) == 0) stranger.hello(std::to_string(random.below(4)) + " 4", "");
             for (auto i = random.below(4); i > 0; --i) stranger.send(random_bytes(random));
-          } catch (const Error&) {  // nobody listens yet, or any more
+          } catch (const Error&) {  // nobody listens yet, or no longer
           }
         }
       });
@@ -443,12 +443,12 @@ TEST(Strangers, ATrueRunIsDoneBesideAStorm) {
   expect_done(ends);
 }
 
-/// Each state of the protocol in which a peer may be: what comes then is anything.
+/// The states of the protocol in which a peer starts to send anything.
 enum class State : std::uint8_t { before_hello, before_proof, before_welcome, met, left, ended };
 
 class StrangersInState : public ::testing::TestWithParam<State> {};
 
-/// The true ranks exchange what they have, or hear of the end; nobody is told a value that is not its
+/// The real ranks exchange their values or learn of the end. No rank receives a value that is not its
 /// owner's.
 TEST_P(StrangersInState, AnythingMayCome) {
   for (std::uint64_t seed = 0; seed < 15; ++seed) {
@@ -497,7 +497,7 @@ TEST_P(StrangersInState, AnythingMayCome) {
       continue;
     }
     for (const std::size_t r : {0u, 2u}) {
-      if (state != State::left) {  // its goodbye was heard: the others may be done
+      if (state != State::left) {  // its goodbye was received, so the others may finish
         EXPECT_NE(ends[r].end, End::done) << "seed " << seed;
       }
       EXPECT_EQ(ends[r].message.empty(), ends[r].end == End::done) << "seed " << seed;
@@ -509,7 +509,7 @@ INSTANTIATE_TEST_SUITE_P(All, StrangersInState,
                          ::testing::Values(State::before_hello, State::before_proof, State::before_welcome,
                                            State::met, State::left, State::ended));
 
-/// Whoever listens where rank 0 should may answer anything, before and after its welcome.
+/// A stranger that listens in place of rank 0 may answer anything, before and after its welcome.
 TEST(Strangers, ARankSurvivesWhoeverListens) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     const int port = free_port();

@@ -1,5 +1,4 @@
-// The profiler on devices that say they have a cache: who flushes it, and that their tp group begins
-// together.
+// The profiler on devices that report a cache: which rank flushes it, and that the tp group starts together.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +16,7 @@ namespace flush_test {
 
 constexpr Bytes kCache{16 << 20};  // no other buffer is as large
 
-/// What a rank of the profile does; written by its thread alone.
+/// The actions of a rank, written only by its thread.
 struct Deeds {
   std::size_t largest_buffer = 0;
   int begins = 0;
@@ -80,7 +79,8 @@ void measure(World& world, int tp) {
   measure_profile(testing::live_model(), world, options);
 }
 
-/// Ranks 0 and 1 measure, 2 and 3 are busy. A pass is timed by both that measure: both begin as often.
+/// Ranks 0 and 1 measure; ranks 2 and 3 are busy. Both measuring ranks time a pass, so both start equally
+/// often.
 TEST(ProfilerFlush, OneRankFlushesAndItsGroupWaitsForIt) {
   CachedRanks world;
   measure(world, 2);

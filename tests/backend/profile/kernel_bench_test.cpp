@@ -1,4 +1,4 @@
-// A KernelBench can make the arguments of every operation that has variants, and measures each variant.
+// A KernelBench makes arguments for every operation that has variants, and measures each variant.
 #include "backend/profile/kernel_bench.hpp"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr Seconds kEndless{1e30};
 
-/// Returns a small call: its length is of attention alone.
+/// Returns a small call. Only attention has a length.
 KernelCall small_call(KernelOperation operation) {
   const bool attention =
       operation == KernelOperation::attention || operation == KernelOperation::attention_backward;
@@ -29,7 +29,7 @@ KernelCall small_call(KernelOperation operation) {
           .length = attention ? 7 : 0};
 }
 
-/// The tests have one rank of the host, with kernels in f32.
+/// One rank of the host, with kernels in f32.
 class KernelBenchTest : public ::testing::Test {
  protected:
   std::unique_ptr<World> world_ = std::make_unique<HostWorld>(1);
@@ -43,11 +43,11 @@ TEST_F(KernelBenchTest, RunsEveryVariantOfEveryOperation) {
   for (const KernelOperation operation : all_of<KernelOperation>()) {
     bench.prepare(small_call(operation));
     EXPECT_EQ(bench.variants(), names[static_cast<std::size_t>(operation)].size()) << to_string(operation);
-    for (std::size_t v = 0; v < bench.variants(); ++v) bench.run_ns(v);  // throws where it cannot run
+    for (std::size_t v = 0; v < bench.variants(); ++v) bench.run_ns(v);  // throws if it cannot run
   }
 }
 
-/// Activations have no inner size, by which the budget is shared out.
+/// Activations have no inner size, by which the budget is usually divided.
 TEST_F(KernelBenchTest, TunesActivationsAlone) {
   std::vector<TunedCall> calls;
   for (const KernelOperation operation : {KernelOperation::gelu, KernelOperation::swiglu_backward}) {
@@ -64,7 +64,7 @@ TEST_F(KernelBenchTest, TunesActivationsAlone) {
   }
 }
 
-// A day's measuring is not lost to one call that is too large, nor to a signal.
+// A call that is too large, or a signal, does not discard earlier measurements.
 TEST_F(KernelBenchTest, KeepsWhatWasMeasuredWithoutMemoryAndWhereItIsStopped) {
   KernelCall large = small_call(KernelOperation::linear);
   large.tokens = std::int64_t{1} << 30;
@@ -85,7 +85,7 @@ TEST_F(KernelBenchTest, KeepsWhatWasMeasuredWithoutMemoryAndWhereItIsStopped) {
   EXPECT_EQ(stopped.entries().size(), 1);
 }
 
-// The small call runs first, whatever the budget; by its pace 2^33 multiplications take more than a
+// The small call runs first, whatever the budget. Extrapolated from it, 2^33 multiplications take more than a
 // nanosecond.
 TEST_F(KernelBenchTest, LeavesOutWhatWouldTakeLongerThanTheBudget) {
   KernelCall large = small_call(KernelOperation::linear);

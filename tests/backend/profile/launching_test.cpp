@@ -1,4 +1,4 @@
-// The profiler on devices that launch kernels: which points it measures, and what it says of the host's part.
+// The profiler on devices that launch kernels: which points it measures, and what it reports about the host.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -60,8 +60,8 @@ std::vector<std::pair<std::int64_t, std::int64_t>> attention_of(const ProfileTab
 
 using Points = std::vector<std::pair<std::int64_t, std::int64_t>>;
 
-/// Points double from 16 on, the last is the most in whole 16ths: 608 and 112. Attention has 256 tokens and
-/// the most, in whole sequences: 3 of 80 are 240, 7 of 80 are 560.
+/// Points double from 16 on; the last is the max in multiples of 16: 608 and 112. Attention has points at 256
+/// tokens and at the max, in whole sequences: 3 of 80 are 240, 7 of 80 are 560.
 TEST(ProfilerOfLaunches, GoesToTheMostOfEachModule) {
   LaunchingRanks world;
   const ProfileTables profile = measured(world, Seconds(20));
@@ -71,7 +71,7 @@ TEST(ProfilerOfLaunches, GoesToTheMostOfEachModule) {
   EXPECT_EQ(tokens_of(profile, ProfileUnit::encoder_linear), (std::vector<std::int64_t>{16, 32, 64, 112}));
   EXPECT_EQ(attention_of(profile, ProfileUnit::llm_attention),
             (Points{{16, 256}, {16, 592}, {32, 256}, {32, 576}, {64, 256}, {64, 576}, {80, 240}, {80, 560}}));
-  // 256 tokens are more than the encoder's most, 100: in sequences of 50 they are 250.
+  // 256 tokens, although the encoder's max is 100; in sequences of 50 they are 250.
   EXPECT_EQ(attention_of(profile, ProfileUnit::encoder_attention), (Points{{16, 256}, {32, 256}, {50, 250}}));
   for (const ProfilePoint& point : profile.tp[0].of(ProfileUnit::patches)) {
     ASSERT_TRUE(point.host_s.has_value());
@@ -82,7 +82,7 @@ TEST(ProfilerOfLaunches, GoesToTheMostOfEachModule) {
   EXPECT_GT(profile.norm.at(1e6), 0);
 }
 
-/// Where there is time for next to nothing, the largest point of each unit and the smallest are measured.
+/// With almost no time, the largest and the smallest point of each unit are measured.
 TEST(ProfilerOfLaunches, MeasuresTheLargestPointsFirst) {
   LaunchingRanks world;
   const ProfileTables profile = measured(world, Seconds(1e-3));
@@ -90,7 +90,7 @@ TEST(ProfilerOfLaunches, MeasuresTheLargestPointsFirst) {
   EXPECT_EQ(attention_of(profile, ProfileUnit::llm_attention), (Points{{16, 256}, {80, 560}}));
 }
 
-/// A host has no launches, and its times no part of another host.
+/// The host device has no launches, so its times have no separate host part.
 TEST(ProfilerOfLaunches, LeavesHostsAsTheyAre) {
   HostWorld world(2);
   const ProfileTables profile = measured(world, Seconds(20));

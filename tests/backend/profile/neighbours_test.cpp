@@ -1,4 +1,4 @@
-// The profiler on parts of devices: when neighbours rest and when they work.
+// The profiler on parts of devices: when neighbors rest and when they work.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -19,10 +19,10 @@ namespace dflop {
 namespace neighbours_test {
 
 constexpr int kTp = 2;
-constexpr std::size_t kOptimizerBytes = std::size_t{4} << 20;  // of its largest tensors; no other has as many
+constexpr std::size_t kOptimizerBytes = std::size_t{4} << 20;  // of only its largest tensors
 
-/// What the first rank that measures has seen of the first neighbour at each of its largest tensors: how many
-/// tensors that one had taken.
+/// What the first measuring rank has seen at each of its largest tensors: how many tensors the first neighbor
+/// had processed.
 struct Seen {
   std::atomic<int> by_neighbour = 0;
   std::vector<int> at_optimizer;
@@ -40,8 +40,8 @@ class WatchedDevice final : public testing::ForwardingDevice {
   }
 
  private:
-  /// The optimizer takes weight, gradient and two moments: once with neighbours that rest, then beside
-  /// neighbours. The last of these waits until one has got on, as it does in its time.
+  /// The optimizer reads weight, gradient and two moments: first while neighbors rest, then while they work.
+  /// The last access waits until a neighbor has made progress, as it does in practice.
   void note() {
     constexpr std::size_t kTensors = 4;
     constexpr std::chrono::seconds kLong{20};
@@ -57,7 +57,7 @@ class WatchedDevice final : public testing::ForwardingDevice {
   Seen& seen_;
 };
 
-/// Two devices of two cores, each with a rank that measures and a neighbour.
+/// Two devices of two cores, each with a measuring rank and a neighbor.
 class WatchedWorld final : public World {
  public:
   WatchedWorld(std::unique_ptr<World> host, Seen& seen) : host_(std::move(host)), seen_(seen) {}
@@ -77,7 +77,7 @@ class WatchedWorld final : public World {
   Seen& seen_;
 };
 
-/// The second rank of the tp group is done while the first still measures its optimizer.
+/// The second rank of the tp group finishes while the first still measures its optimizer.
 TEST(ProfilerNeighbours, RestWhileTheOptimizerIsAloneAndWorkBesideIt) {
   Seen seen;
   ProfilerOptions options;

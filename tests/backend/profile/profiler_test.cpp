@@ -1,4 +1,4 @@
-// The profiler on a tiny model: what it measures has the shape of a profile.
+// The profiler on a tiny model: its results have the form of a profile.
 #include "backend/profile/profiler.hpp"
 
 #include <gtest/gtest.h>
@@ -43,8 +43,8 @@ TEST(Profiler, MeasuresAllUnits) {
   EXPECT_EQ(parse_profile_tables(to_json(profile), "measured"), profile);
 }
 
-/// A head in chunks keeps of each token, 24 wide in f32, the norm's input, its statistic and a gradient, and
-/// no logits; of these 64 of each token are there in its forward.
+/// A head in chunks keeps for each token (24 wide in f32) the norm's input, its statistic and a gradient, but
+/// no logits. During its forward, there are 64 logits per token.
 TEST(Profiler, MeasuresAHeadInChunks) {
   ModelSpec model = testing::live_model();
   model.llm.logits_at_once = std::int64_t{1} << 28;
@@ -56,8 +56,8 @@ TEST(Profiler, MeasuresAHeadInChunks) {
   EXPECT_EQ(parse_profile_tables(to_json(profile), "measured"), profile);
 }
 
-/// The buffers are of a token whose logits exist, also where few rows have them at once. What a chunk has
-/// beside its logits, 24 + 3 values of a row, is of few rows then.
+/// Buffers count per token with logits, also if only few rows have logits at once. The other data of a chunk,
+/// 24 + 3 values per row, then also exists only for few rows.
 TEST(Profiler, MeasuresAHeadInShortChunks) {
   ModelSpec model = testing::live_model();
   model.llm.logits_at_once = 64;
@@ -65,8 +65,8 @@ TEST(Profiler, MeasuresAHeadInShortChunks) {
   EXPECT_NEAR(tables.forward_buffers.head, 4 * (24 + 64), 4 * 3 + 10);
 }
 
-/// Of 512 rows 511 may have logits at once, so that they come in two halves, and are counted as if all had
-/// them.
+/// 511 of 512 rows may have logits at once, so there are two halves. Buffers are counted as if all rows had
+/// logits.
 TEST(Profiler, MeasuresAHeadInHalves) {
   ModelSpec model = testing::live_model();
   model.llm.logits_at_once = 64 * 511;
@@ -74,8 +74,8 @@ TEST(Profiler, MeasuresAHeadInHalves) {
   EXPECT_NEAR(tables.forward_buffers.head, 4 * (24 + 24 + 64 + 3), 4 * (24 + 3) / 2 + 10);
 }
 
-/// Five encoder tokens become one of the connector: of 16, 32 and 64 tokens the next multiples. Attention is
-/// on whole sequences, and on 256 tokens at least.
+/// Five encoder tokens become one connector token, so 16, 32 and 64 tokens are rounded up to multiples.
+/// Attention has whole sequences and at least 256 tokens.
 TEST(Profiler, MeasuresWholeTokensAndSequences) {
   ModelSpec model = testing::live_model();
   model.connector = {{5 * 16, 24}, 5};
@@ -93,7 +93,7 @@ TEST(Profiler, MeasuresWholeTokensAndSequences) {
 
 const std::vector<TpMode> kModes = {{1, false}, {2, false}, {2, true}};
 
-/// At tp 1 one of three busy ranks measures; at tp 2 one pair, which leaves a rank over.
+/// At tp 1, one of three busy ranks measures; at tp 2, one pair, and one rank is left over.
 TEST(Profiler, MeasuresTpGroupsWhileOthersAreBusy) {
   const std::unique_ptr<World> world = std::make_unique<HostWorld>(3);
   ProfilerOptions options;
@@ -140,7 +140,7 @@ std::unique_ptr<World> whole_world(int ranks, int cores) {
   return std::make_unique<HostWorld>(ranks, options);
 }
 
-/// The profile is of one of three cores and of all of them, at tp 1 and on two devices at tp 2.
+/// The profile covers one of three cores and all of them, at tp 1 and, on two devices, at tp 2.
 TEST(Profiler, MeasuresPartsOfDevicesBesideNeighbours) {
   const std::unique_ptr<World> world = whole_world(2, 3);
   ProfilerOptions options = options_for_parts({1.0 / 3, 1}, 3);
@@ -158,16 +158,16 @@ TEST(Profiler, MeasuresPartsOfDevicesBesideNeighbours) {
     EXPECT_GT(tables.part->optimizer.at(1e6), 0);
     EXPECT_GT(tables.part->optimizer_beside, 0);
     for (const PassFactors& factors : tables.part->beside) {
-      EXPECT_GE(factors.forward, 0);  // 0 where a difference of two times came out below it
+      EXPECT_GE(factors.forward, 0);  // 0 if a difference of two times was negative
       EXPECT_LT(factors.forward, 1e3);
     }
-    // What weighs in the memory of a rank is not on how many cores it computes.
+    // The memory of a rank does not depend on its number of cores.
     EXPECT_EQ(tables.activation, profile.tp[t + 1].activation);
   }
   EXPECT_EQ(parse_profile_tables(to_json(profile), "measured"), profile);
 }
 
-/// Tables that are there are taken over, and those of a part come before those of all.
+/// Existing tables are kept, and the tables of a part come before the tables of the whole device.
 TEST(Profiler, AddsPartsToTables) {
   const std::unique_ptr<World> world = whole_world(2, 2);
   const ProfileTables whole = measure_profile(testing::live_model(), *world, options_for_parts({1}, 2));
@@ -182,7 +182,7 @@ TEST(Profiler, AddsPartsToTables) {
   EXPECT_EQ(both.tp[1], whole.tp[0]);
 }
 
-/// Only layers are computed again.
+/// Only layers are recomputed.
 TEST(Profiler, MeasuresRecomputationOfLinearParts) {
   const ProfileTables profile = measured(DType::f32);
   for (std::size_t u = 0; u < kProfileUnits; ++u) {
@@ -200,10 +200,10 @@ TEST(Profiler, MeasuresOptimizerAndCommunication) {
   EXPECT_GT(profile.all_reduce.at(2).at(1e6), 0);
 }
 
-/// An encoder layer of width 16 and MLP width 24 with two-number norms keeps, in f32 values per token:
-/// x, normed1, x1, normed2 (4 * 16), qkv (3 * 16), heads (16), up and activated (2 * 24), statistics of two
-/// norms (2 * 2) and of 4 heads, in all 184; selective recomputation drops heads and their statistics (20),
-/// full all but x.
+/// An encoder layer of width 16 and MLP width 24, with two statistics per norm, keeps in f32 values per
+/// token: x, normed1, x1, normed2 (4 * 16), qkv (3 * 16), heads (16), up and activated (2 * 24), statistics
+/// of two norms (2 * 2) and of 4 heads, in total 184. Selective recomputation drops heads and their
+/// statistics (20), full recomputation all except x.
 TEST(Profiler, CountsActivations) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     const double bytes = static_cast<double>(bytes_of(dtype));
@@ -212,14 +212,14 @@ TEST(Profiler, CountsActivations) {
     EXPECT_DOUBLE_EQ(kept.encoder_layer[1], 164 * bytes);
     EXPECT_DOUBLE_EQ(kept.encoder_layer[2], 16 * bytes);
     EXPECT_DOUBLE_EQ(kept.patches, 48 * bytes);
-    // Head: x and what is normed (2 * 24), its statistic, a gradient for each of 64 classes.
+    // Head: x and the norm's output (2 * 24), its statistic, a gradient for each of 64 classes.
     EXPECT_DOUBLE_EQ(kept.head, 113 * bytes);
   }
 }
 
-/// As above of tp 2: two heads, half of qkv, heads, up and activated (24 + 8 + 24) and statistics of 2 heads
-/// on each rank, the other 68 whole: 126. Sequence parallelism halves those, too: 92; and the pixels, and of
-/// the head all but the gradients of 32 classes.
+/// As above with tp 2: each rank has two heads, half of qkv, heads, up and activated (24 + 8 + 24) and the
+/// statistics of 2 heads, and all of the other 68: 126. Sequence parallelism halves these 68, too: 92. It
+/// also halves the pixels, and everything of the head except the gradients of 32 classes.
 TEST(Profiler, CountsActivationsOfARank) {
   const std::unique_ptr<World> world = std::make_unique<HostWorld>(2);
   ProfilerOptions options;
@@ -239,9 +239,9 @@ TEST(Profiler, CountsActivationsOfARank) {
   EXPECT_DOUBLE_EQ(shards.head, (24.5 + 32) * 4);
 }
 
-/// Where a forward keeps only its input, what it would have kept is gone when it ends, and back when the
-/// backward begins. At least the gradients of the layer's input and output, 2 * 16 f32 values, are buffers of
-/// a backward.
+/// If a forward keeps only its input, the other activations are freed when it ends and return when the
+/// backward starts. The buffers of a backward are at least the gradients of the layer's input and output, 2 *
+/// 16 f32 values.
 TEST(Profiler, CountsBuffers) {
   const TpProfile profile = measured(DType::f32).tp.at(0);
   const double dropped = profile.activation.encoder_layer[0] - profile.activation.encoder_layer[2];
@@ -253,8 +253,8 @@ TEST(Profiler, CountsBuffers) {
                    profile.backward_buffers.encoder_layer[0] + dropped);
 }
 
-/// Of a model without an encoder its LLM is measured: embedding, layers and head. Nothing of the others is
-/// kept, and all tokens are text.
+/// For a model without an encoder, only the LLM is measured: embedding, layers and head. Other units keep
+/// nothing, and all tokens are text.
 TEST(Profiler, MeasuresTextModels) {
   ModelSpec model = testing::live_model();
   const ProfileTables both = measured(DType::f32, model);
