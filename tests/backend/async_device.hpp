@@ -1,5 +1,5 @@
-// A device on the host whose streams run behind their callers, each in a thread of its own, as those of a GPU
-// do: what must wait and does not shows, and so does what waits too much.
+// A device on the host whose streams run asynchronously, each in its own thread, like the streams of a GPU.
+// It shows missing waits and unnecessary waits.
 #pragma once
 
 #include <algorithm>
@@ -52,7 +52,7 @@ class AsyncStream;
 /// An AsyncGpu has the streams of all devices of a rank.
 class AsyncGpu {
  public:
-  /// Returns whether all work is done that was entered into any of its streams.
+  /// Returns whether all work entered into any of its streams is done.
   bool is_idle();
 
  private:
@@ -63,7 +63,7 @@ class AsyncGpu {
 
 class AsyncStream final : public DeviceStream {
  public:
-  /// `waits`: calls return when the stream has come past them, so that kernels of the host may follow.
+  /// With `waits`, calls return when the stream has executed them, so that kernels of the host may follow.
   explicit AsyncStream(bool waits = false, std::shared_ptr<AsyncGpu> gpu = nullptr)
       : waits_(waits), gpu_(std::move(gpu)) {
     if (gpu_ == nullptr) return;
@@ -76,7 +76,7 @@ class AsyncStream final : public DeviceStream {
       gpu_->streams_.erase(this);
     }
     synchronize();
-    enter(nullptr);  // the end
+    enter(nullptr);  // ends the thread
   }
 
   void record(DeviceEvent& event) override {
@@ -134,7 +134,7 @@ class AsyncStream final : public DeviceStream {
     if (waits_) synchronize();
   }
 
-  /// Work that may wait for other streams.
+  /// Enters work that may wait for other streams.
   void enter(std::function<void()> work) {
     const std::lock_guard lock(mutex_);
     work_.push_back(std::move(work));
@@ -161,13 +161,13 @@ class AsyncStream final : public DeviceStream {
   }
 
   bool waits_;
-  std::shared_ptr<AsyncGpu> gpu_;  // null: of a device whose streams nobody waits for together
+  std::shared_ptr<AsyncGpu> gpu_;  // null if nobody waits for all streams together
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> work_;
   std::uint64_t entered_ = 0;
   std::uint64_t done_ = 0;
-  std::jthread thread_{[this] { run(); }};  // the last
+  std::jthread thread_{[this] { run(); }};  // declared last, so that it starts last
 };
 
 inline bool AsyncGpu::is_idle() {

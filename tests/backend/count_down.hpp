@@ -1,4 +1,4 @@
-// A CountDown ends the waiting for a rank that fails before it comes to where others wait for it.
+// A CountDown releases waiting ranks if a rank fails before it reaches the point that they wait for.
 #pragma once
 
 #include <latch>
@@ -6,7 +6,8 @@
 
 namespace dflop::testing {
 
-/// A CountDown counts a latch down once: where its rank says so, else where it ends, also by an exception.
+/// A CountDown counts a latch down once: when its rank calls it, or else in its destructor, also after an
+/// exception.
 class CountDown {
  public:
   explicit CountDown(std::latch& latch) : latch_(latch) {}

@@ -1,4 +1,4 @@
-// What of the cuda wing is in headers alone, and needs neither a GPU nor CUDA.
+// Tests the header-only parts of the cuda wing, which need neither a GPU nor CUDA.
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -19,7 +19,7 @@ TEST(RingPlaces, GoRound) {
   EXPECT_EQ(ring.take(256), Place(512));    // one
   EXPECT_EQ(ring.take(512), std::nullopt);  // one is left
   ring.give_back_oldest();
-  EXPECT_EQ(ring.take(512), Place(0));  // not at the end, where one is left
+  EXPECT_EQ(ring.take(512), Place(0));  // not at the end, where only one is left
   EXPECT_EQ(ring.take(1), std::nullopt);
   ring.give_back_oldest();
   EXPECT_EQ(ring.take(1), Place(512));
@@ -35,7 +35,7 @@ TEST(RingPlaces, AreUsedToTheEnd) {
   EXPECT_EQ(ring.take(512), Place(0));
   EXPECT_EQ(ring.take(256), Place(512));
   ring.give_back_oldest();
-  EXPECT_EQ(ring.take(256), Place(768));  // what is left there is just enough
+  EXPECT_EQ(ring.take(256), Place(768));  // exactly the rest of the ring
   EXPECT_EQ(ring.take(512), Place(0));
 }
 
@@ -44,7 +44,8 @@ TEST(RingPlaces, WhatIsLargerThanTheRingHasNoPlace) {
   EXPECT_EQ(ring.take(1025), std::nullopt);
 }
 
-/// Places that are taken at a time lie in the ring and do not overlap, and an empty ring has room for all.
+/// Places that are in use at the same time lie in the ring and do not overlap, and an empty ring can be taken
+/// as a whole.
 TEST(RingPlaces, DoNotOverlap) {
   constexpr std::size_t kCapacity = 16 * RingPlaces::kAlignment;
   struct Taken {
@@ -77,8 +78,8 @@ TEST(RingPlaces, DoNotOverlap) {
   EXPECT_GT(found, 5000U);
 }
 
-/// 132 multiprocessors are 16 groups of 8 and 4 that are in none. Three ranks: five groups each, and one is
-/// left over.
+/// 132 multiprocessors are 16 groups of 8, and 4 are in no group. Three ranks get five groups each, and one
+/// is left over.
 TEST(PartitionGroups, AreEven) {
   EXPECT_EQ(groups_of_a_rank(1, 16), 16);
   EXPECT_EQ(groups_of_a_rank(3, 16), 5);
@@ -86,8 +87,8 @@ TEST(PartitionGroups, AreEven) {
   EXPECT_THROW(groups_of_a_rank(17, 16), Error);
 }
 
-/// Of 16 groups a share of 0.3 is 4.8 of them, and so five, or 40 multiprocessors; on two devices of eight
-/// groups it is 2.4, and so two. The second rank of a device begins where the first ends.
+/// A share of 0.3 of 16 groups is 4.8, rounded to five groups or 40 multiprocessors. On two devices of eight
+/// groups it is 2.4, rounded to two. The second rank of a device starts where the first ends.
 TEST(PartitionGroups, FollowTheShares) {
   using Ranges = std::vector<GroupRange>;
   EXPECT_EQ(groups_of_ranks(2, 1, 0.3, 16), (Ranges{{0, 5}, {5, 11}}));
@@ -95,7 +96,7 @@ TEST(PartitionGroups, FollowTheShares) {
   EXPECT_EQ(groups_of_ranks(3, 0, 0, 16), (Ranges{{0, 5}, {5, 5}, {10, 5}}));
 }
 
-/// Whatever the share, each rank has a group at least.
+/// Each rank has at least one group, whatever the share.
 TEST(PartitionGroups, LeaveNobodyWithoutAny) {
   using Ranges = std::vector<GroupRange>;
   EXPECT_EQ(groups_of_ranks(2, 1, 0.001, 16), (Ranges{{0, 1}, {1, 15}}));
@@ -105,7 +106,7 @@ TEST(PartitionGroups, LeaveNobodyWithoutAny) {
   EXPECT_THROW(groups_of_ranks(18, 9, 0.5, 16), Error);
 }
 
-/// No group is two ranks', and a device's two ranks have all of its groups.
+/// No two ranks share a group, and the two ranks of a device have all of its groups.
 TEST(PartitionGroups, AreDisjoint) {
   Random random(4);
   for (int round = 0; round < 2000; ++round) {

@@ -1,4 +1,4 @@
-// A device and a communicator that pass every call on, for tests that change or watch some of them.
+// A device and a communicator that forward every call. Tests override some calls to change or watch them.
 #pragma once
 
 #include <memory>

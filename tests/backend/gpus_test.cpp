@@ -11,7 +11,7 @@
 namespace dflop {
 namespace gpus_test {
 
-/// Every machine either lists its devices or says why there is none.
+/// Every machine either lists its devices or explains why there are none.
 TEST(CudaDevices, AreListedOrTheirAbsenceIsExplained) {
   try {
     EXPECT_FALSE(cuda_devices().empty());
@@ -22,8 +22,8 @@ TEST(CudaDevices, AreListedOrTheirAbsenceIsExplained) {
 }
 
 #ifdef DFLOP_HAVE_CUDA
-/// Runs in a process of its own: variables are set once, before the first call. It ends with 0 where the
-/// variable is as expected afterwards, also where there is no driver.
+/// Runs in its own process, because variables are set only once, before the first call. Exits with 0 if the
+/// variable is as expected afterwards, also without a driver.
 [[noreturn]] void ask_cuda(const char* name, const char* given, const std::string& expected) {
   given != nullptr ? ::setenv(name, given, 1) : ::unsetenv(name);
   try {

@@ -1,4 +1,4 @@
-// A RankGuide stays of use when a call throws.
+// A RankGuide stays usable after a call throws.
 #include "backend/rank_guide.hpp"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ void fail(Matrix, ConstMatrix) {
 }
 void compute(Matrix, ConstMatrix) {}
 
-/// Kernels of which gelu throws and swiglu does nothing, with two variants each.
+/// Kernels with two variants of gelu, which throw, and two of swiglu, which do nothing.
 struct TwoKernels : Kernels {
   TwoKernels() : Kernels(DType::f32) {
     gelu.set<fail>();
@@ -42,7 +42,7 @@ TEST(RankGuide, GoesOnAfterCallsThatThrow) {
     const std::vector<KernelObservation> seen = guide.end_step();
     ASSERT_EQ(seen.size(), 2U);
     EXPECT_EQ(seen[0].calls, kFailures);
-    EXPECT_EQ(seen[0].timed, 0);  // none has returned
+    EXPECT_EQ(seen[0].timed, 0);  // no call has returned
     EXPECT_EQ(KernelKey::of_bits(seen[1].key),
               KernelKey({.operation = KernelOperation::swiglu, .outer = 4, .tokens = 3}));
     EXPECT_EQ(seen[1].calls, kCalls);

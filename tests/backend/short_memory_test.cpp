@@ -1,4 +1,4 @@
-// What is done where a GPU's memory is short, and what is never done.
+// Tests what happens if a GPU's memory is short, and which calls must never happen.
 #include "backend/cuda/short_memory.hpp"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace short_memory_test {
 
 using Strings = std::vector<std::string>;
 
-/// Memory that is there at the n-th time that it is asked for; 0: never.
+/// Returns what is done if memory is available at the n-th attempt; 0: never.
 Strings deeds(int there_at) {
   Strings done;
   int memory = 0;
@@ -36,8 +36,8 @@ TEST(ShortMemory, RemediesComeOneAfterTheOtherAndNoneTooMany) {
   EXPECT_EQ(deeds(0), (Strings{"take", "wait", "take", "trim", "take"}));
 }
 
-/// Calls of CUDA that wait for all work of the GPU would wait for sends that nobody receives before this rank
-/// goes on. cudaFree() of nothing makes a context and is meant.
+/// CUDA calls that wait for all work of the GPU could wait for sends that are received only after this rank
+/// continues. cudaFree(nullptr) only makes a context and is allowed.
 TEST(ShortMemory, NothingWaitsForAWholeGpu) {
   namespace fs = std::filesystem;
   int sources = 0;

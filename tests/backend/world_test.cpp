@@ -27,7 +27,7 @@ TEST(RankThreads, RunWhenAllHavePrepared) {
   EXPECT_EQ(early, 0);
 }
 
-/// Rank 2 fails by itself, the others because it did.
+/// Rank 2 fails by itself, the others because of it.
 TEST(RankThreads, ThrowWhatTheFirstHasThrownThatFailedByItself) {
   std::atomic<bool> failed = false;
   std::string told;
@@ -51,7 +51,7 @@ TEST(RankThreads, ThrowWhatTheFirstHasThrownThatFailedByItself) {
   EXPECT_EQ(told, "2: no more paper");
 }
 
-/// A rank that fails to prepare does not run, and keeps nobody from it.
+/// A rank that fails to prepare does not run and does not block the others.
 TEST(RankThreads, DoNotWaitForOneThatFailedToPrepare) {
   std::atomic<int> ran = 0;
   const RankWork work{[](std::size_t rank) {
