@@ -40,7 +40,7 @@ struct SimulateOutputs {
              const StageGpus* gpus = nullptr, const std::string& part = {}) const;
 };
 
-/// The max number of spans of all iterations in the files. Making a trace with so many takes about 2.5 GB.
+/// The max number of spans of all iterations in the files. Making a trace with that many takes about 2.5 GB.
 inline constexpr std::int64_t kMostSpans = std::int64_t{1} << 22;
 
 /// Rejects runs with more spans before they are simulated. @throws Error (input)
