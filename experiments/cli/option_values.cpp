@@ -127,8 +127,9 @@ std::vector<std::string> with_whole_digits(const Options& options, std::vector<s
   const auto [rest, error] = std::from_chars(found.data(), found.data() + found.size(), value);
   const bool is_number = rest == found.data() + found.size() && error == std::errc();
   if (is_whole && is_number && std::abs(value) >= kMostExact && value == std::floor(value))
-    refuse_value(name, "a whole number below 2^63, or below 2^53 where it has an exponent", found);
-  refuse_value(name, is_whole ? "a whole number, as 1000 or 3e6" : "a number, as 2.5 or 1e-3", found);
+    refuse_value(name, "a whole number below 2^63, or below 2^53 if it has an exponent", found);
+  refuse_value(name, is_whole ? "a whole number, such as 1000 or 3e6" : "a number, such as 2.5 or 1e-3",
+               found);
 }
 
 std::string value_text(const boost::any& value) {
@@ -156,7 +157,7 @@ std::string without_nodes(const std::string& cluster) {
 }
 
 [[noreturn]] void refuse_directory(const std::string& directory, const std::string& reason) {
-  throw Error(ErrorKind::output, "the directory could not be made: " + reason, directory);
+  throw Error(ErrorKind::output, "the directory cannot be created: " + reason, directory);
 }
 
 /// Returns whether a path exists. A dangling link exists, too: no folder can be made in its place.
@@ -344,7 +345,7 @@ void refuse_files_of_folder(const std::string& folder, const std::string& name, 
   if (!is_named && file.extension() != ".safetensors" && file.extension() != ".bin") return;
   std::error_code ignored;
   if (fs::equivalent(fs::absolute(file, ignored).parent_path(), folder, ignored))
-    refuse_option(name, fmt::format("'{}' is a file of the folder '{}', which is the model's", path, folder));
+    refuse_option(name, fmt::format("'{}' is a file of the model folder '{}'", path, folder));
 }
 
 void refuse_files_of_others(const Values& values, const std::string& name, const std::string& path) {
@@ -404,7 +405,7 @@ void check_output_directory(const std::string& directory, const std::string& fil
   }
   std::error_code ignored;
   if (!fs::is_directory(there, ignored))
-    refuse_directory(directory, "'" + there.string() + "' is no directory");
+    refuse_directory(directory, "'" + there.string() + "' is not a directory");
   if (missing.empty()) return check_output((fs::path(directory) / file).string());
   try {
     check_output(missing.string());

@@ -101,10 +101,11 @@ std::string read_picture_output(const Values& values, const std::string& name) {
   const auto path = values[name].as<std::string>();
   const std::string ending = ending_of(path);
   for (const char* other : {".jpg", ".jpeg", ".gif", ".webp", ".eps", ".ps"}) {
-    if (ending == other) refuse_value(name, "a name for a picture as SVG, PNG or PDF, as run.svg", path);
+    if (ending == other) refuse_value(name, "the name of an SVG, PNG or PDF file, such as run.svg", path);
   }
   if (is_converted(ending) && !has_converter()) {
-    refuse_option(name, fmt::format("'{}' needs {}, which is not there: install Debian's {}, or write an SVG",
+    refuse_option(name, fmt::format("'{}' needs {}, which is not installed: install Debian's package {}, "
+                                    "or write an SVG",
                                     path, kConverter, kPackage));
   }
   return read_output(values, name).value();

@@ -234,7 +234,7 @@ std::vector<PreparedSet> read_sets(const Values& values, const ClusterSpec& clus
   const std::vector<std::string> traces = read_texts(values, "trace");
   const std::optional<std::string> model = read_text(values, "model");
   if (traces.empty() == model.has_value()) {
-    refuse_option("model", "is of the recordings that '--trace' names; expected both or none");
+    refuse_option("model", "is the model of the recordings of '--trace'; give both options or neither");
   }
   for (const std::string& file : traces) {
     const std::optional<Provenance> made_by = parse_provenance(read_text_file(file), file);
@@ -277,8 +277,8 @@ int run_calibrate(const Values& values) {
         parameter.key, parameter.lower, parameter.upper);
   }
   if (starts_fitted(result)) {
-    say("dflop: note: {} was fitted before{}; rows that it was fitted to are not held out here. --out takes "
-        "the larger error\n",
+    say("dflop: note: {} was already fitted{}; rows of that fit are not held out here. --out records the "
+        "larger error\n",
         result.start.name,
         result.notes.error ? fmt::format(", with an error of {:.1f} %", 100 * *result.notes.error) : "");
   }

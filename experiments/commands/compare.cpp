@@ -53,14 +53,14 @@ struct Compared {
 
 /// Returns the heading of the table of seeds.
 std::string seeds_heading(const Table& seeds) {
-  return fmt::format("over {} seeds, means with intervals of 95 %", plain_text(seeds.rows.front()[1]));
+  return fmt::format("over {} seeds, means with 95 % intervals", plain_text(seeds.rows.front()[1]));
 }
 
 /// Explains the intervals in the table of seeds.
 constexpr std::string_view kSeedsNote =
-    "The plans of the first seed run the batches of each seed. The intervals show the spread of the drawn data "
-    "for these plans; they do not include the error of the cluster's preset. Another --seed may lead to "
-    "other plans.";
+    "The plans made for the first seed run the batches of every seed. The intervals show the spread "
+    "from the drawn data for these plans; they do not include the error of the cluster's preset. "
+    "Another --seed may lead to other plans.";
 
 /// Returns the answer of a comparison. It gives the simulator's breakdown of time as the reason.
 std::vector<std::string> answer_of(const std::vector<System>& systems, const Target& target) {
@@ -261,11 +261,10 @@ void assume_fallbacks(AssumptionBlock& block, const std::vector<System>& systems
     const auto first = std::ranges::find_if(all, is_fallback);
     if (first == all.end()) continue;
     const std::int64_t count = std::ranges::count_if(all, is_fallback);
-    block.add(
-        "schedule",
-        fmt::format("{}: {} did not make the microbatches of {} of {} batches; iteration {}: {}", system.name,
-                    system.scheduler.name, count, all.size(), first - all.begin(), first->reason),
-        {{"system", system.name}, {"fallbacks", count}, {"reason", first->reason}});
+    block.add("schedule",
+              fmt::format("{}: {} did not schedule {} of {} batches itself; iteration {}: {}", system.name,
+                          system.scheduler.name, count, all.size(), first - all.begin(), first->reason),
+              {{"system", system.name}, {"fallbacks", count}, {"reason", first->reason}});
   }
 }
 
@@ -288,13 +287,12 @@ void assume_schedules(AssumptionBlock& block, const std::vector<System>& systems
   }
   if (filled_for.size() < 2) return;
   std::string text;
-  for (const auto& [objective, names] : filled_for) text += fmt::format("{} ({}), ", objective, names);
-  block.add(
-      "schedule",
-      fmt::format(
-          "schedulers minimize different objectives: {}as plans ask; --objective sets one for all rows but "
-          "the search",
-          text));
+  for (const auto& [objective, names] : filled_for) text += fmt::format("{} ({}); ", objective, names);
+  block.add("schedule",
+            fmt::format(
+                "schedulers minimize different objectives, as the plans ask: {}--objective sets one for all "
+                "rows except the search",
+                text));
 }
 
 void assume_memory_of_systems(AssumptionBlock& block, const Compared& result, const ComparisonInput& input,
@@ -304,16 +302,17 @@ void assume_memory_of_systems(AssumptionBlock& block, const Compared& result, co
   for (const System& system : result.systems) {
     if (system.evaluation && system.scheduler.name == kCommandMethod)
       block.add("memory",
-                fmt::format("{}: not known for further batches, which the scheduler command is not asked to "
-                            "fill",
+                fmt::format("{}: unknown for further batches, because the scheduler command is not asked "
+                            "to schedule them",
                             system.name));
   }
   if (result.memory.empty()) return;
   block.add(
       "memory",
-      "of the fullest GPU in further batches that are drawn as a run's, and in some with the longest samples. "
-      "Random and sequential rows fill them as the run's, all others by lpt; a plan that asks for it is kept within "
-      "memory (--respect-memory), by auto and makespan, too, which may use more of it:");
+      "peak of the fullest GPU in further batches, drawn like the batches of a run, and in some batches "
+      "with the longest samples. Random and sequential rows schedule them like their own batches; all "
+      "other rows use lpt. Plans that ask for it (--respect-memory) are kept within memory; auto and "
+      "makespan do so, too, but may use more memory than lpt:");
   for (const MemoryRow& row : result.memory) {
     std::vector<std::pair<std::string, Cell>> figures = figures_of(row.headroom, iterations);
     figures.insert(figures.begin(), {"systems", row.names});
@@ -326,7 +325,8 @@ void assume_memory_of_systems(AssumptionBlock& block, const Compared& result, co
   if (std::ranges::any_of(result.systems, is_marked))
     block.add(
         "memory",
-        "a plan with ! (fits: partly) does not hold some further batch: a run that meets one ends out of memory");
+        "a plan with ! (fits: partly) does not fit some further batches: a run that draws one runs out of "
+        "memory");
 }
 
 /// Notes the seeds of a comparison, and the plans that do not fit the batches of all seeds.
@@ -337,7 +337,7 @@ void assume_seeds(AssumptionBlock& block, const ComparisonInput& input, const st
   }
   const std::int64_t count = std::get<std::int64_t>(seeds->rows.front()[1]);
   assume_seed(block, input.seed, input.batches.size(), input.gbs, input.samples.size(),
-              fmt::format("batches of {} seeds from it on give the intervals", count));
+              fmt::format("the intervals are over {} seeds, starting with this one", count));
   for (const std::vector<Cell>& row : seeds->rows) {
     const std::int64_t missed = count - std::get<std::int64_t>(row[2]);
     if (missed == 0 || missed == count) continue;  // plans that miss all are reported as infeasible
@@ -374,9 +374,9 @@ AssumptionBlock compare_assumptions(const Values& values, const Target& target, 
   assume_seeds(block, input, result.seeds);
   assume_time(block, notes, read_overhead(values, notes), training.has_value());
   if (training && data.cut.drops && data.cut.samples > 0) {
-    block.add("time",
-              fmt::format("--train-samples counts samples that are kept; {} of the data's {} are left out",
-                          data.cut.samples, data.samples + data.cut.samples));
+    block.add("time", fmt::format("--train-samples counts only samples that are kept; {} of {} samples are "
+                                  "dropped",
+                                  data.cut.samples, data.samples + data.cut.samples));
   }
   return block;
 }
@@ -393,7 +393,7 @@ int run_compare(const Values& values) {
   input.options = read_plan_options(values);
   input.search = read_search_options(values);
   if (has_chunks(input.options.order)) {
-    refuse_value("pipeline-schedule", "a schedule of one stage a rank, which all systems can have",
+    refuse_value("pipeline-schedule", "a schedule with one stage per rank, which all systems support",
                  std::string(to_string(input.options.order)));
   }
   const int iterations = read_iterations(values, input.gbs);

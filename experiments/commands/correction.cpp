@@ -77,9 +77,9 @@ SwitchOptions read_switch(const Values& values) {
 int read_drift_window(const Values& values, int gbs) {
   const auto window = static_cast<int>(read_integer(values, "window", 1, kMostStudied));
   if (std::int64_t{window} * gbs > kMostSamplesInAll) {
-    refuse_option("window", fmt::format("expected with --new-data at most {} samples in all, {} global "
-                                        "batches of {}, found {}",
-                                        kMostSamplesInAll, kMostSamplesInAll / gbs, gbs, window));
+    refuse_option("window", fmt::format("expected at most {} global batches of {} samples with --new-data "
+                                        "({} samples in all), found {}",
+                                        kMostSamplesInAll / gbs, gbs, kMostSamplesInAll, window));
   }
   return window;
 }
@@ -137,7 +137,8 @@ int run_correction(const Values& values) {
   const int iterations = read_studied_iterations(values, plan.gbs);
   const std::vector<Anomaly> anomalies = read_anomalies(values, iterations);
   if (out && anomalies.size() != 1) {
-    refuse_option("out", fmt::format("expected one of --fractions and one of --latencies, found {} pairs",
+    refuse_option("out", fmt::format("expected one fraction and one latency (--fractions, --latencies), "
+                                     "found {} pairs",
                                      anomalies.size()));
   }
   const SchedulerChoice scheduler = read_scheduler(values);

@@ -249,9 +249,9 @@ int run_plans(const Values& values) {
 int judge_recordings(const Values& values) {
   const Options live = live_options();
   for (const Option& option : live.rows())
-    refuse_given(values, {option.name.c_str()}, "is of live runs, found with '--recordings'");
+    refuse_given(values, {option.name.c_str()}, "applies only to live runs, found with '--recordings'");
   const std::optional<NamedProfile> profile = read_profile(values);
-  if (!profile) refuse_option("recordings", "expected '--profile FILE' with it, which predicts them");
+  if (!profile) refuse_option("recordings", "needs '--profile FILE', which predicts the recorded steps");
   const Report report(values);
   Provenance made_by = made_here(values);
   made_by.profile = {profile->path, profile->hash};
@@ -268,8 +268,11 @@ int judge_recordings(const Values& values) {
 int run_fidelity(const Values& values) {
   const bool recordings = values.count("recordings") > 0;
   const bool plans = values.count("plans") > 0;
-  if (recordings && plans) refuse_option("recordings", "takes the place of '--plans', found both");
-  if (!recordings && !plans) refuse_option("plans", "expected it or '--recordings', found neither");
+  if (recordings && plans) refuse_option("recordings", "cannot be combined with '--plans'");
+  if (!recordings && !plans)
+    refuse_option("plans",
+                  "expected this option or '--recordings', found "
+                  "neither");
   return recordings ? judge_recordings(values) : run_plans(values);
 }
 

@@ -42,7 +42,8 @@ int run_generate(const Values& values) {
   const std::uint64_t seed = read_seed(values);
   const ModelSpec model = find_model(values["model"].as<std::string>());
   if (!is_model_folder(model.name)) {
-    refuse_option("model", "expected a folder of transformers, which has words, found '" + model.name + "'");
+    refuse_option("model", "expected the folder of a Transformers model, which has a tokenizer, found '" +
+                               model.name + "'");
   }
   const auto data = values["data"].as<std::string>();
   if (kind_of_shards(data) != ShardKind::tar)

@@ -451,7 +451,7 @@ struct RecordedPlan {
 
 std::unique_ptr<RecordedPlan> read_plan(const Values& values) {
   if (values.count("plan") > 0) return std::make_unique<RecordedPlan>(values);
-  refuse_given(values, {"schedule"}, "expected '--plan' beside it");
+  refuse_given(values, {"schedule"}, "needs '--plan'");
   return nullptr;
 }
 
@@ -498,11 +498,12 @@ std::vector<Timeline> timelines_of(const std::vector<KinetoTrace>& traces, const
                                    const PipelineImport& pipeline) {
   if (pipeline.steps.empty()) {
     std::vector<Timeline> shown = to_timelines(traces, ranks);
-    std::string why = "no step has ranges for all that its ranks do";
+    std::string why = "no step has ranges for everything that its ranks do";
     if (!has_pipeline_ranges(traces)) {
-      why =
-          why_not_joined(traces, ranks)
-              .value_or("no step takes, replayed as it was, about the time that it took (inconsistent_step)");
+      why = why_not_joined(traces, ranks)
+                .value_or(
+                    "no step takes about as long in an unchanged replay as in the recording "
+                    "(inconsistent_step)");
     }
     say("dflop: note: the timeline shows what ran when, but cannot be replayed: {}; see docs/replay.md\n",
         why);
@@ -519,8 +520,8 @@ void require_steps(const std::vector<KinetoTrace>& traces, const PipelineImport&
   if (device || !pipeline.steps.empty()) return;
   const KinetoFinding& first = pipeline.findings.front();
   refuse_input(first.place,
-               "expected a step of a pipeline that can be replayed, found none, but {}: {}; without "
-               "'--out' all {} findings are printed",
+               "expected a pipeline step that can be replayed, found none; the first finding is {}: {}; "
+               "run without '--out' to print all {} findings",
                to_string(first.kind), first.text, pipeline.findings.size());
 }
 
@@ -557,7 +558,8 @@ std::vector<RecordFinding> findings_for_replay(const std::vector<KinetoTrace>& t
   if (left > 0 && 2 * left < steps && why != pipeline.findings.end()) {
     kept.push_back(
         {std::string(to_string(why->kind)),
-         fmt::format("{} of {} steps are left out, and those that are kept may be unlike them: {}: {}",
+         fmt::format("{} of {} steps are left out, and the steps that are kept may differ from them: {}: "
+                     "{}",
                      steps - left, steps, why->place, why->text)});
   }
   return kept;
@@ -595,8 +597,8 @@ int run_import(const Values& values) {
     findings.insert(findings.end(), pipeline.findings.begin(), pipeline.findings.end());
   } else if (plan) {
     refuse_input(paths.front(),
-                 "expected ranges of a pipeline's steps, of which '--plan' says more, found none; "
-                 "docs/replay.md says how to record them");
+                 "expected ranges of pipeline steps, which '--plan' describes, found none; docs/replay.md "
+                 "says how to record them");
   } else {
     pipeline = read_joined(traces, ranks, replayed);
     findings.insert(findings.end(), pipeline.findings.begin(), pipeline.findings.end());

@@ -77,7 +77,7 @@ struct Partition {
     }
     if (values.count("token-cap") == 0) return;
     if (items.tokens.empty())
-      throw Error(ErrorKind::input, "column 'tokens' is missing, which --token-cap reads", file);
+      throw Error(ErrorKind::input, "expected a column 'tokens', which --token-cap needs, found none", file);
     const std::int64_t cap = read_integer(values, "token-cap", 1, kPartitionMostTokens);
     bins.caps.push_back({"LLM tokens", items.tokens, static_cast<double>(cap)});
   }
@@ -95,7 +95,7 @@ struct Partition {
         std::any_of(items.encoder_s.begin(), items.encoder_s.end(), [](double time) { return time > 0; });
     if (encoder_stages == 0 && (encodes || encoder_dp > 0)) {
       refuse_value("encoder-stages",
-                   fmt::format("at least 1 where {}",
+                   fmt::format("at least 1 if {}",
                                encodes ? "an item has encoder_s above 0" : "--encoder-dp is given"),
                    "0");
     }
@@ -121,7 +121,7 @@ SolveLimits read_limits(const Values& values) {
   limits.bin_order = read_bin_order(values);
   limits.steps = read_optional_integer(values, "steps", 1, INT64_MAX).value_or(limits.steps);
   if (values.count("time-limit") > 0) {
-    if (limits.steps > 0) refuse_option("time-limit", "takes the place of '--steps'");
+    if (limits.steps > 0) refuse_option("time-limit", "cannot be combined with '--steps'");
     limits.time = Seconds(read_number(values, "time-limit", 1e-6, 86400));
   }
   return limits;

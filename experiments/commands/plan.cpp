@@ -120,11 +120,11 @@ std::string ranking_json(const PlanResult& result, const Table& ranking,
 std::string describe_proof(const PlanResult& result, int gpus) {
   if (!result.bound) return "no bound is known for this planner and cost model";
   return fmt::format(
-      "proven: no plan that the search may choose (all of which use the {} GPUs as far as the wish allows), whatever "
-      "the cut of its layers and the microbatches of these samples, has an objective below {:.4f} s: the best is within "
-      "{:.2f} % of it{}",
+      "proven: no plan in the search space (all of its plans use the {} GPUs as far as the options "
+      "allow), with any cut of its layers and any microbatches of these samples, has an objective below "
+      "{:.4f} s: the best plan is within {:.2f} % of this bound{}",
       gpus, result.bound->count(), 100 * result.gap(),
-      result.exhausted ? "" : "; the search ended before all smaller bounds were looked into (--budget)");
+      result.exhausted ? "" : "; the search ended before it had examined all smaller bounds (--budget)");
 }
 
 Table plan_table(const std::string& planner, const PlanResult& result, bool fits_further) {
@@ -152,11 +152,11 @@ SearchOptions read_search(const Values& values, const std::string& planner) {
   search.scheduler = values["scheduler"].as<std::string>();
   require_one_of("scheduler", final_schedulers(), search.scheduler);
   if (values.count("time-limit") > 0) {
-    if (search.budget > 0) refuse_option("time-limit", "takes the place of '--budget'");
+    if (search.budget > 0) refuse_option("time-limit", "cannot be combined with '--budget'");
     search.time_limit = Seconds(read_number(values, "time-limit", 1e-3, 86400));
   }
   if (!find_planner(planner).searches) {
-    const std::string why = fmt::format("is of the planner search, found '--planner {}'", planner);
+    const std::string why = fmt::format("works only with '--planner search', found '--planner {}'", planner);
     refuse_given(values, search_only_options(), why);
     refuse_given(values, {"scheduler", "time-limit", "explain"}, why);
   }
@@ -181,7 +181,7 @@ void require_search_for_spread(OrderKind order, const std::string& planner) {
   if (!traits(order).spreads_encoder || find_planner(planner).searches) return;
   refuse_option(
       "pipeline-schedule",
-      fmt::format("'{}' is of colocated plans, which the planner search finds, found '--planner {}'",
+      fmt::format("'{}' needs a colocated plan, which only '--planner search' finds, found '--planner {}'",
                   to_string(order), planner));
 }
 
@@ -201,14 +201,15 @@ bool assume_plan_memory(AssumptionBlock& block, const Plan& plan, const Target& 
   const Headroom headroom = estimate_headroom(plan, target, samples, scheduler, plan.respect_memory, seed);
   block.add(
       "memory",
-      fmt::format("of the fullest GPU in {} further batches, filled {}{}: {}{}", headroom.batches,
+      fmt::format("peak of the fullest GPU in {} further batches, scheduled {}{}: {}{}", headroom.batches,
                   scheduler == "random" ? "at random, as the planner does" : "by lpt",
                   plan.respect_memory
                       ? " and kept within memory, as the plan asks 'schedule' and 'train' to do "
                         "(--no-respect-memory)"
                       : "",
                   describe(headroom, kUsualIterations),
-                  plan.respect_memory ? "; auto and makespan stay within memory, too, and may use more of it"
+                  plan.respect_memory ? "; auto and makespan also stay within memory, but may use more of "
+                                        "it"
                   : headroom.overruns == 0 && headroom.longest_fits ? ""
                                                                     : " (--respect-memory)"),
       figures_of(headroom, kUsualIterations));
@@ -217,12 +218,12 @@ bool assume_plan_memory(AssumptionBlock& block, const Plan& plan, const Target& 
 
 /// Notes the scheduler of the microbatches that the objective was computed with.
 void assume_schedule(AssumptionBlock& block, const RankedPlan& best) {
-  std::string text = fmt::format("the objective is of microbatches of {}", best.scheduler);
+  std::string text = fmt::format("the objective is for microbatches made by {}", best.scheduler);
   std::vector<std::pair<std::string, Cell>> figures = {{"scheduler", best.scheduler}};
   if (best.steps) {
     text += fmt::format(
-        " in {0} steps an iteration ('schedule --scheduler {1} --steps {0}'); 'schedule' takes more steps by default, "
-        "and ends up to a few percent faster or slower",
+        " with {0} steps per iteration ('schedule --scheduler {1} --steps {0}'); 'schedule' takes more "
+        "steps by default, and its result may be a few percent faster or slower",
         *best.steps, best.scheduler);
     figures.emplace_back("steps", *best.steps);
   } else {
@@ -246,7 +247,7 @@ int run_plan(const Values& values) {
   const auto form = read_text(values, "export");
   if (form) {
     require_one_of("export", plan_form_names(), *form);
-    refuse_given(values, {"format", "explain"}, "is of the table, in whose place '--export' prints the plan");
+    refuse_given(values, {"format", "explain"}, "applies only to the table, which '--export' replaces");
   }
   const int gbs = read_gbs(values);
   const int iterations = read_iterations(values, gbs);
@@ -323,10 +324,11 @@ int run_plan(const Values& values) {
   const bool fits_by_lpt = assume_plan_memory(block, *result.plan, target, samples, "lpt", seed);
   const bool fits_further = fills_at_random ? fits_at_random : fits_by_lpt;
   if (!fits_further)
-    block.add(
-        "memory",
-        "the plan (! in tables) does not hold some further batch: a run that meets one ends out of memory");
-  assume_seed(block, seed, batches.size(), gbs, samples.size(), "'compare' tells of the spread over others");
+    block.add("memory",
+              "the plan (! in tables) does not fit some further batches: a run that draws one runs out of "
+              "memory");
+  assume_seed(block, seed, batches.size(), gbs, samples.size(),
+              "'compare' shows the spread over other seeds");
   const Table table =
       explains ? plan_ranking(result, fits_further) : plan_table(planner, result, fits_further);
   if (form) {

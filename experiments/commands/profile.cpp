@@ -33,7 +33,7 @@ constexpr int kMostRanks = kMostTp;
 /// Reads "3/4" or "0.75". @throws Error (usage) if this is not a part of a device
 double read_share(const std::string& text) {
   constexpr double kMost = 1 << 20;
-  ValueText reader("shares", "parts of a device above 0 and up to 1, as 1/2,1", text);
+  ValueText reader("shares", "parts of a device above 0 and up to 1, such as 1/2,1", text);
   double share = reader.number(0.0, kMost);
   if (reader.take("/")) share /= reader.number(1.0, kMost);
   reader.expect_end();
@@ -55,11 +55,14 @@ std::vector<double> read_shares(const Values& values, const LiveDevice& device) 
       continue;
     }
     if (device.device_cores < 2)
-      refuse_value("shares", "--device-cores 2 or more, or --partition, with parts below 1", text);
+      refuse_value("shares", "--device-cores 2 or more, or --partition, for parts below 1", text);
     const double cores = share * device.device_cores;
     const double whole = std::round(cores);
     if (std::abs(cores - whole) > kRounding || whole < 1 || whole >= device.device_cores)
-      refuse_value("shares", fmt::format("whole cores of --device-cores {}", device.device_cores), text);
+      refuse_value(
+          "shares",
+          fmt::format("parts that are whole numbers of the {} cores of --device-cores", device.device_cores),
+          text);
     shares.insert(whole / device.device_cores);
   }
   return {shares.begin(), shares.end()};
@@ -117,21 +120,22 @@ std::optional<ProfileTables> read_earlier(const Values& values, const ModelSpec&
                                           const ProfilerOptions& options) {
   if (!values["resume"].as<bool>()) return std::nullopt;
   const std::optional<std::string> path = read_text(values, "out");
-  if (!path) refuse_option("resume", "expected '--out FILE' with it");
+  if (!path) refuse_option("resume", "needs '--out FILE'");
   if (!std::filesystem::exists(*path)) return std::nullopt;
   ProfileTables earlier = parse_profile_tables(read_text_file(*path), *path);
   require_measured(earlier, *path, model, world, options.dtype, false);
   const ProfileSettings& settings = earlier.settings;
   if (earlier.kernels != options.kernels_hash) {
     refuse_input(*path,
-                 "measured with other kernels: expected those of '{}', found '{}' (hashes; empty: default)",
+                 "the profile was measured with other kernels: expected '{}', found '{}' (hashes; empty: "
+                 "default kernels)",
                  options.kernels_hash, earlier.kernels);
   }
   if (settings.seed != options.seed || settings.most_tokens != options.llm.tokens ||
       settings.busy_ranks != options.busy) {
     refuse_input(*path,
-                 "a profile of other settings: expected --seed {}, --most-tokens {}, --busy {}, found "
-                 "{}, {}, {}",
+                 "the profile was measured with other settings: expected --seed {}, --most-tokens {}, "
+                 "--busy {}, found {}, {}, {}",
                  options.seed, options.llm.tokens, options.busy, settings.seed, settings.most_tokens,
                  settings.busy_ranks);
   }
@@ -176,7 +180,7 @@ int run_profile(const Values& values) {
   kernels.set(options);
   const std::optional<ProfileTables> earlier = read_earlier(values, model, *world, options);
   if (earlier) options.earlier = &*earlier;
-  std::string kept = earlier ? *out + " is unchanged" : "nothing is kept";
+  std::string kept = earlier ? *out + " is unchanged" : "nothing was saved";
   const HostLoad load;
   const auto write = [&](ProfileTables tables) {
     tables.dflop_version = DFLOP_VERSION;
@@ -185,7 +189,7 @@ int run_profile(const Values& values) {
     made_by.model = {model.name, model_hash(model.name)};
     made_by.machine->others = load.others();
     write_file_atomically(*out, with_provenance(to_json(tables), made_by));
-    kept = fmt::format("{} has {}; go on with --resume", *out, fmt::join(modes_of(tables), ", "));
+    kept = fmt::format("{} has {}; continue with --resume", *out, fmt::join(modes_of(tables), ", "));
   };
   options.on_tables = write;
   ProfileTables measured;

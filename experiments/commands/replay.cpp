@@ -295,22 +295,23 @@ void note_weight_shares(const Values& values, const Timeline& recording, const R
     }
   }
   if (text.empty()) return;
-  say("dflop: note: weight parts of whole backwards, by {}: {} (--profile, --weight-share)\n", reference.name,
-      text);
+  say("dflop: note: fractions of whole backwards that run as weight parts, by {}: {} (--profile, "
+      "--weight-share)\n",
+      reference.name, text);
 }
 
 /// Notes that an order that depends on memory runs without limits, if memory is unknown.
 void note_no_limits(const Values& values, bool knows_memory, const std::optional<ClusterSpec>& cluster) {
   const std::optional<OrderKind> kind = read_order_kind(values);
   if (!kind || !traits(*kind).reads_limits || (knows_memory && cluster)) return;
-  say("dflop: note: {} holds as many microbatches as it can use: {}\n", to_string(*kind),
-      knows_memory ? "the recording does not say whose GPUs' memory limits it (--cluster)"
+  say("dflop: note: {} runs without a memory limit: {}\n", to_string(*kind),
+      knows_memory ? "the recording does not name its GPUs (--cluster)"
                    : "the memory of microbatches is not recorded (--profile)");
 }
 
 void require_beside(const Values& values, const std::string& option, const std::string& other) {
   if (values.count(option) > 0 && values.count(other) == 0)
-    refuse_option(option, fmt::format("expected '--{}' beside it", other));
+    refuse_option(option, fmt::format("needs '--{}'", other));
 }
 
 std::unique_ptr<OtherPlan> read_other_plan(const Values& values) {
@@ -339,9 +340,8 @@ constexpr double kMostScale = 1e6;
 std::optional<ReplayChange> read_order_change(const Values& values, const ReplayReference& reference) {
   const std::optional<std::string> file = read_text(values, "order");
   const std::optional<OrderKind> kind = read_order_kind(values);
-  if (file && kind) refuse_option("order", "takes the place of '--pipeline-schedule', found both");
-  if (!file && !kind)
-    refuse_given(values, {"weight-share"}, "expected '--pipeline-schedule' or '--order' beside it");
+  if (file && kind) refuse_option("order", "cannot be combined with '--pipeline-schedule'");
+  if (!file && !kind) refuse_given(values, {"weight-share"}, "needs '--pipeline-schedule' or '--order'");
   Reordering reordering;
   if (values.count("weight-share") > 0) reordering.weight_share = read_number(values, "weight-share", 0, 1);
   reordering.microbatches =
@@ -358,7 +358,7 @@ std::vector<int> read_evened_ranks(const Values& values) {
   if (!text) return ranks;
   for (const std::string_view part : split(*text, ',')) {
     int rank = -1;
-    if (!parse_number(part, rank) || rank < 0) refuse_value("as-others", "ranks, as 3 or 3,5", *text);
+    if (!parse_number(part, rank) || rank < 0) refuse_value("as-others", "ranks, such as 3 or 3,5", *text);
     ranks.push_back(rank);
   }
   return ranks;
@@ -399,8 +399,8 @@ ReplayConditions read_conditions(const Values& values, const std::optional<Clust
   if (!conditions.cluster) {
     refuse_option(
         "network",
-        "'contention' needs the links of '--cluster' or '--plan', or of a cluster that the recording "
-        "names and that is still the same, found neither");
+        "'contention' needs the links of a cluster: expected '--cluster', '--plan' or a recording that "
+        "names a cluster that has not changed since, found none");
   }
   const double latency = read_number(values, "latency-scale", 1 / kMostScale, kMostScale);
   const double bandwidth = read_number(values, "bandwidth-scale", 1 / kMostScale, kMostScale);
@@ -429,17 +429,18 @@ void refuse_for_pieces(const Values& values, const Timeline& recording, const st
   if (has_messages) {
     refuse_given(
         values, {"as-others"},
-        fmt::format("is of ranks that all do the same and meet in collectives, as of DDP and FSDP; those of "
-                    "{} send each other messages; '--slow' scales the compute of a rank or stage",
+        fmt::format("applies only to ranks that all do the same work and meet in collectives, as with DDP "
+                    "and FSDP, but the ranks of {} send each other messages; '--slow' scales the compute "
+                    "of a rank or stage",
                     file));
   }
   if (!has_pieces_alone(recording)) return;
   refuse_given(
       values, {"plan", "pipeline-schedule", "order", "microbatches", "weight-share", "profile"},
       fmt::format(
-          "{} is of ranks that meet in collectives, whose stages and microbatches nobody recorded; "
-          "what-ifs of it are --as-others, --slow, --slow-link, --jitter, --bandwidth-scale, --latency-scale and "
-          "such that need neither",
+          "{} has ranks that meet in collectives, but no stages and microbatches; use what-ifs that need "
+          "neither, such as --as-others, --slow, --slow-link, --jitter, --bandwidth-scale and "
+          "--latency-scale",
           file));
 }
 
@@ -451,8 +452,8 @@ void refuse_for_missing_ranks(const Values& values, const TimelineFile& trace, c
   if (missing == trace.findings.end()) return;
   refuse_given(
       values, {"latency-scale", "bandwidth-scale", "slow-link", "network"},
-      fmt::format("what collectives took in {} may be waiting for ranks without a trace, which other links "
-                  "do not change ({}); import the traces of all ranks",
+      fmt::format("part of the time of collectives in {} may be waiting for ranks without a trace, which "
+                  "other links do not change ({}); import the traces of all ranks",
                   file, missing->text));
 }
 
@@ -476,9 +477,9 @@ void refuse_for_unknown_sizes(const Values& values, const TimelineFile& trace, c
   }
   if (Seconds(unknown) <= kMostReplayError * Seconds(all)) return;
   const std::string why = fmt::format(
-      "{} lacks the sizes of messages and collectives that take {:.0f} % of the time of all of them, so that "
-      "nothing tells latency from bandwidth; record with record_shapes=True or with a PyTorch whose NCCL kernels "
-      "have sizes ('dflop import' shows MB then)",
+      "{} lacks the sizes of messages and collectives that take {:.0f} % of all communication time, so "
+      "latency and bandwidth cannot be told apart; record with record_shapes=True or with a PyTorch "
+      "whose NCCL kernels have sizes ('dflop import' then shows MB)",
       file, 100 * (Seconds(unknown) / Seconds(all)));
   refuse_given(values, {"latency-scale", "bandwidth-scale"}, why);
   if (is_shared) refuse_option("network", why);
@@ -493,7 +494,8 @@ void note_own_error(const Values& values, const TimelineFile& trace, const std::
   const auto mean = [&](std::size_t k) { return summarize(replays, k).mean; };
   const double error = relative_difference(mean(0), mean(1)).value_or(0);
   if (recording.source != "recorded" || has_pieces_alone(recording) || std::abs(error) < kNotable) return;
-  std::string text = fmt::format("{}: replayed unchanged, the run takes {:+.1f} %", file, 100 * error);
+  std::string text =
+      fmt::format("{}: the unchanged replay differs from the recording by {:+.1f} %", file, 100 * error);
   const bool has_receives =
       std::ranges::any_of(recording.spans, [](const Span& span) { return is_receive(span.op); });
   if (error < 0 && has_receives) text += kLateReceives;
@@ -501,7 +503,7 @@ void note_own_error(const Values& values, const TimelineFile& trace, const std::
   const std::size_t last = replays.front().size() - 1;
   const double difference = relative_difference(mean(1), mean(last)).value_or(0);
   if (is_reordered && std::abs(difference) <= std::abs(error)) {
-    text += fmt::format("; '{}' differs by less than this error: it may be slower or faster",
+    text += fmt::format("; '{}' differs from it by less than this error, so it may be slower or faster",
                         replays.front()[last].name);
   } else if (is_reordered && has_receives) {
     text += "; another order may lose several times as much by late receives";
@@ -554,9 +556,9 @@ void note_overlaps(const Values& values, const TimelineFile& trace, int begin,
     now += overlapping_messages(last[k]);
   }
   if (now <= recorded) return;
-  say("dflop: note: {} messages are sent while another is under way between the same two ranks, {} in the recording: "
-      "each takes as long as by itself, so the run may take longer than this ('--network contention' shares "
-      "links)\n",
+  say("dflop: note: {} messages overlap with another message between the same two ranks, {} in the "
+      "recording: each takes as long as by itself, so a real run may take longer ('--network "
+      "contention' shares links)\n",
       now, recorded);
 }
 

@@ -140,14 +140,16 @@ int run_schedule(const Values& values) {
   const std::optional<std::string> bins = read_text(values, "bins");
   if (bins) {
     if (!correction.fits().empty())
-      refuse_option("bins", "is rated by the plan's cost model, without '--correction'");
+      refuse_option("bins",
+                    "cannot be combined with '--correction': bins are rated by the plan's cost "
+                    "model");
     refuse_given(values,
                  {"scheduler-command", "bin-order", "token-cap", "steps", "node-budget", "time-limit"},
-                 "is of schedulers, in whose place '--bins' stands");
+                 "applies only to schedulers, which '--bins' replaces");
     if (is_set(values, "respect-memory"))
-      refuse_option("respect-memory", "is of schedulers, in whose place '--bins' stands");
+      refuse_option("respect-memory", "applies only to schedulers, which '--bins' replaces");
     if (!values["scheduler"].defaulted())
-      refuse_option("scheduler", "is not needed with '--bins', which has the bins");
+      refuse_option("scheduler", "cannot be combined with '--bins', which already gives the bins");
   }
   ScheduleFile schedule = bins ? scheduled_by(parse_bins(read_text_file(*bins), *bins), *bins, plan, target,
                                               batches, choice.limits.objective, seed)
@@ -171,7 +173,7 @@ int run_schedule(const Values& values) {
   const bool is_kept = !bins && choice.respects_memory(plan);
   block.add("memory",
             is_kept ? "kept within the memory of every GPU, as the plan or --respect-memory asks"
-                    : "not checked: 'simulate' says whether it is enough (--respect-memory)",
+                    : "not checked: 'simulate' shows whether it suffices (--respect-memory)",
             {{"respect_memory", is_kept}});
   assume_seed(block, seed, batches.size(), plan.gbs, samples.size(),
               "other seeds have other batches (--seed)");

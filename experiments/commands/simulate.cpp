@@ -222,8 +222,8 @@ AssumptionBlock simulate_assumptions(const PlanFiles& files) {
   const bool asks = files.plan.respect_memory;
   block.add(
       "memory",
-      fmt::format("only of these batches: 'plan' and 'compare' estimate it for further batches; the plan {} "
-                  "microbatches that are kept within it",
+      fmt::format("of these batches only: 'plan' and 'compare' estimate it for further batches; the plan "
+                  "{} microbatches that stay within memory",
                   asks ? "asks for" : "does not ask for"),
       {{"respect_memory", asks}});
   assume_seed(block, files.schedule.seed, files.schedule.iterations.size(), files.plan.gbs, 0,
@@ -299,7 +299,9 @@ int simulate_plan(const Values& values) {
   if (!profile) what_if.model = &target.model;
   outputs.made_by = made_here(values, files);
   if (plan.layout == Layout::shared)
-    refuse_given(values, {"stage-gpu"}, "gives stages GPUs of their own, and this plan's stages share GPUs");
+    refuse_given(values, {"stage-gpu"},
+                 "needs a plan whose stages have their own GPUs, but stages of "
+                 "this plan share GPUs");
   const StageGpus gpus(values, target.model, target.cluster, plan_stages(plan, target.model).size());
   const auto reprice = [&](const Iteration& iteration, ProgramCosts& costs) {
     gpus.reprice(iteration, costs);

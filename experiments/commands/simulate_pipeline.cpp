@@ -82,10 +82,9 @@ ConditionedProgram condition(const WhatIf& what_if, const RawPipeline& pipeline,
 int simulate_pipeline(const Values& values) {
   for (const char* other : {"plan", "schedule"}) {
     if (values.count(other) > 0)
-      refuse_option("pipeline",
-                    fmt::format("takes the place of '--plan' and '--schedule', found '--{}'", other));
+      refuse_option("pipeline", fmt::format("cannot be combined with '--{}'", other));
   }
-  const std::string of_plans = "of plans, found with '--pipeline'";
+  const std::string of_plans = "applies only to plans, found with '--pipeline'";
   refuse_given(values, {"stage-gpu", "profile", "program-out"}, of_plans);
   refuse_given(values, cluster_condition_names(), of_plans);
   const Format format = read_format(values);

@@ -128,23 +128,20 @@ AssumptionBlock sweep_assumptions(const std::vector<SweepRow>& cells) {
     const std::string& cluster = cell.text(Axis::cluster);
     if (clusters.insert(cluster).second) assume_preset(block, cluster);
   }
-  block.add(
-      "layout",
-      "plans with * have modules that share GPUs, which is confirmed on no GPU; an order or parallelism in a spec "
-      "leaves them out");
+  block.add("layout",
+            "plans with * have modules that share GPUs, which is not confirmed on any GPU; a spec with an "
+            "order or parallelism excludes them");
   const auto searches = [](const SweepRow& cell) { return find_planner(cell.text(Axis::planner)).searches; };
   if (std::ranges::any_of(cells, searches))
-    block.add(
-        "search",
-        "plans are made for microbatches of lpt, whatever scheduler the cells have; 'plan' and 'compare' finish "
-        "plans with auto, and often find faster ones");
-  block.add(
-      "memory",
-      "plans with ! do not hold some further batch of the data: a run that meets one ends out of memory (the column "
-      "reason says what it needs)");
+    block.add("search",
+              "plans are made for microbatches of lpt, whatever the scheduler of the cells; 'plan' and "
+              "'compare' choose the final plan with auto, and often find a faster one");
+  block.add("memory",
+            "plans with ! do not fit some further batches of the data: a run that draws one runs out of "
+            "memory (the column reason says how much memory such a batch needs)");
   block.add("seeds",
             seeds.size() > 1
-                ? fmt::format("{} seeds; 'sweep export --over-seeds' has means with intervals of 95 %",
+                ? fmt::format("{} seeds; 'sweep export --over-seeds' prints means with 95 % intervals",
                               seeds.size())
                 : "one seed says nothing about the spread over seeds (--seeds 3)",
             {{"seeds", seeds.size()}});
@@ -167,7 +164,7 @@ int run_sweep(const Values& values) {
   const std::size_t cells = cells_of(groups);
   SweepStore store(out, spec, made_here(values), values["redo-changed"].as<bool>());
   if (store.taken_out() > 0) {
-    say("dflop: {} cells have inputs that have changed and run again\n", store.taken_out());
+    say("dflop: {} cells are run again, because their inputs have changed\n", store.taken_out());
   }
   remove_finished(groups, store.finished(!values["retry-failed"].as<bool>()));
   const std::size_t left = cells_of(groups);

@@ -32,7 +32,7 @@ constexpr double kMostBudget = 86'400;
 
 /// Reads "RANK:FACTOR".
 SlowRank read_slow(const std::string& value) {
-  ValueText text("slow", "RANK:FACTOR, as 0:1.5, a factor from 1 to 100", value);
+  ValueText text("slow", "RANK:FACTOR, such as 0:1.5, with a factor from 1 to 100", value);
   SlowRank slow;
   slow.rank = text.number(0, 1'000'000);
   text.expect(":");
@@ -82,7 +82,7 @@ std::vector<NamedPlan> read_plans(const Values& values) {
     plans.push_back({std::move(name), parse_plan(read_text_file(file), file)});
     const Plan& plan = plans.back().plan;
     if (plan.model != plans.front().plan.model) {
-      refuse_input(file, "expected a plan for '{}' as the first one, found one for '{}'",
+      refuse_input(file, "expected a plan for '{}', like the first plan, found one for '{}'",
                    plans.front().plan.model, plan.model);
     }
   }
@@ -99,12 +99,12 @@ class Costs {
         const std::vector<Batch>& batches, const VerificationOptions& options, Provenance& made_by) {
     const std::optional<std::string> profile = read_text(values, "profile");
     const std::optional<std::string> trace = read_text(values, "trace");
-    if (profile && trace) refuse_option("trace", "takes the place of '--profile', found both");
+    if (profile && trace) refuse_option("trace", "cannot be combined with '--profile'");
     if (trace) {
-      refuse_given(values, {"budget-s", "foreign-profile"}, "is of a profile, found '--trace'");
+      refuse_given(values, {"budget-s", "foreign-profile"}, "applies only to profiles, found '--trace'");
       read_trace(values, *trace, target, options, made_by);
     } else if (profile) {
-      refuse_given(values, {"budget-s"}, "is of a profile that is measured, found '--profile'");
+      refuse_given(values, {"budget-s"}, "applies only if a profile is measured, found '--profile'");
       read_profile(values, *profile, target, variants, batches, options, made_by);
     } else {
       measure(values, target, variants, options);
@@ -126,8 +126,7 @@ class Costs {
     const TimelineFile trace = parse_timelines(read_text_file(file), file);
     const std::string& source = trace.iterations.front().source;
     if (source != options.device.name && !values["mixed"].as<bool>()) {
-      refuse_input(file,
-                   "expected a recording of device '{}', found one of '{}'; --mixed says that this is meant",
+      refuse_input(file, "expected a recording of device '{}', found one of '{}'; --mixed allows this",
                    options.device.name, source);
     }
     require_together(values, file, trace.made_by, "the plans", made_by);

@@ -83,7 +83,7 @@ std::optional<std::vector<FigureRow>> CellStore::find(const StudyCell& cell, con
   const auto kind = std::filesystem::symlink_status(file, ignored).type();
   if (kind == std::filesystem::file_type::not_found) return std::nullopt;
   if (kind != std::filesystem::file_type::regular)
-    throw Error(ErrorKind::output, "expected a file, in which a study keeps a cell, found something else",
+    throw Error(ErrorKind::output, "expected a regular file with a cell of a study, found something else",
                 file);
   try {
     const Json json = Json::parse(read_text_file(file));
@@ -92,7 +92,7 @@ std::optional<std::vector<FigureRow>> CellStore::find(const StudyCell& cell, con
     for (const Json& row : json.at("rows")) rows.push_back(row_of(row));
     return rows;
   } catch (const Json::exception&) {
-    say("'{}' is damaged, it is run again: ", file);
+    say("'{}' is damaged and is run again: ", file);
     return std::nullopt;
   }
 }

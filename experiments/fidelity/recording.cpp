@@ -16,14 +16,18 @@ namespace {
 
 /// Throws for a step that cannot be priced or compared.
 void require_step(const Timeline& step, const std::string& file) {
-  if (step.makespan.count() == 0) refuse_input(file, "expected steps that take time, found one of 0 s");
+  if (step.makespan.count() == 0)
+    refuse_input(file,
+                 "expected steps that take time, found one that takes "
+                 "0 s");
   const char* what = nullptr;
   if (!knows_shapes(step.stage_shapes))
     what = "shapes of stages";
   else if (std::ranges::any_of(step.spans, [](const Span& s) { return is_compute(s.op) && s.work < 0; }))
-    what = "what each forward and backward computed";
+    what = "the work of each forward and backward";
   if (what == nullptr) return;
-  refuse_input(file, "expected {}, found none; '--plan' and '--schedule' of 'dflop import' give both", what);
+  refuse_input(file, "expected {}, found none; 'dflop import' adds both with '--plan' and '--schedule'",
+               what);
 }
 
 /// Throws if the profile does not belong to this recording; the error names the recording.

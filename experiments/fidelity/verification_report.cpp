@@ -148,8 +148,8 @@ std::string intervals_svg(const Verification& verification) {
     out += fmt::format("<circle cx='{:.1f}' cy='{:.0f}' r='4' fill='#222'/>", at(j.measured.mean), y);
   }
   return out + fmt::format(
-                   "<text x='{}' y='14'>blue: predicted, and what counts as borne out; black: measured "
-                   "mean and its interval</text></svg>",
+                   "<text x='{}' y='14'>blue: predicted mean and tolerance; black: measured mean and its "
+                   "interval</text></svg>",
                    kLabelWidth);
 }
 
@@ -231,7 +231,7 @@ std::vector<std::string> verdict_sentences(const Verification& verification) {
       line += steps ? fmt::format("; about {} more steps of each plan would settle it", *steps)
                     : "; the error is so close to the tolerance that no number of steps would settle it";
     } else if (j.verdict == LiveVerdict::refuted) {
-      line += fmt::format("; the error is {} to {}, beyond {:.1f} %", percent(j.error.low),
+      line += fmt::format("; the error is {} to {}, beyond the tolerance of {:.1f} %", percent(j.error.low),
                           percent(j.error.high), 100 * j.tolerance);
     }
     lines.push_back(line);

@@ -42,7 +42,7 @@ Plan default_plan(const std::string& model_name, const std::string& cluster, con
 Plan read_plan(const Values& values, const std::string& path, const std::string& text) {
   Plan plan = parse_plan(text, path);
   if (values.count("model") > 0 && values["model"].as<std::string>() != plan.model) {
-    refuse_option("model", fmt::format("{} is a plan for '{}', found '{}'", path, plan.model,
+    refuse_option("model", fmt::format("expected the model of {}, '{}', found '{}'", path, plan.model,
                                        values["model"].as<std::string>()));
   }
   plan.gbs = read_optional_integer<int>(values, "gbs", plan.bins(), kMostGbs).value_or(plan.gbs);
@@ -82,7 +82,8 @@ Plan wanted_plan(const Values& values, const TrainJob& job, int gbs) {
   const std::vector<Batch> batches = make_batches(*job.samples, gbs, kPlannedBatches, job.seed);
   const PlanResult found =
       make_plan("search", *job.target, *job.samples, batches, gbs, job.seed, options, search);
-  if (!found.plan) throw Error(ErrorKind::infeasible, "no such plan: " + found.infeasible_reason);
+  if (!found.plan)
+    throw Error(ErrorKind::infeasible, "no plan satisfies these options: " + found.infeasible_reason);
   say("dflop: plan: {}\n", describe(*found.plan));
   return *found.plan;
 }
@@ -126,7 +127,10 @@ TrainJob read_train_job(const Values& values) {
   job.steps = read_integer(values, "steps", 1, kMostSteps);
   const std::vector<std::string> wanted = wanted_parts(values);
   if (values.count("plan") > 0) {
-    if (!wanted.empty()) refuse_option(wanted.front(), "asks for another plan than that of '--plan'");
+    if (!wanted.empty())
+      refuse_option(wanted.front(),
+                    "cannot be combined with '--plan', which fixes the "
+                    "plan");
     job.where = values["plan"].as<std::string>();
     const std::string text = read_text_file(job.where);
     job.plan = read_plan(values, job.where, text);

@@ -41,11 +41,11 @@ std::string find_json(std::string_view kind, const std::string& name) {
     if (preset.name == name) return std::string(preset.json);
     known.push_back(preset.name);
   }
-  throw Error(
-      ErrorKind::input,
-      fmt::format("unknown {} '{}'; expected the path of a .json file{} or one of: {}{}",
-                  kind.substr(0, kind.size() - 1), name, kind == "models" ? ", a folder of transformers" : "",
-                  fmt::join(known, ", "), did_you_mean(name, known)));
+  throw Error(ErrorKind::input,
+              fmt::format("unknown {} '{}'; expected the path of a .json file{} or one of: {}{}",
+                          kind.substr(0, kind.size() - 1), name,
+                          kind == "models" ? ", the folder of a Transformers model" : "",
+                          fmt::join(known, ", "), did_you_mean(name, known)));
 }
 
 /// NamedNodes are the parts of "name:4"; `count` is empty without a suffix.
@@ -97,14 +97,14 @@ ClusterFile find_one_type(const std::string& text) {
   if (name.empty()) {
     throw Error(
         ErrorKind::input,
-        fmt::format("cluster '{}': expected names with numbers of nodes, as a100-80g:15+h100:1", text));
+        fmt::format("cluster '{}': expected names with numbers of nodes, such as a100-80g:15+h100:1", text));
   }
   std::string json = find_json("clusters", name);
   ClusterSpec cluster = parse_cluster(json, is_path(name) ? name : "preset " + name, find_uniform_preset);
   if (cluster.nodes > 1 && count && *count != cluster.nodes) {
     throw Error(ErrorKind::input,
-                fmt::format("cluster '{}': its file has {} nodes, expected ':{}' or nothing "
-                            "behind its name, found ':{}'",
+                fmt::format("cluster '{}': its file has {} nodes; expected ':{}' or no number after its "
+                            "name, found ':{}'",
                             text, cluster.nodes, cluster.nodes, *count));
   }
   if (count) cluster.nodes = *count;
@@ -129,9 +129,8 @@ std::optional<std::string> config_of_folder(const std::string& name) {
   std::error_code failed;
   const std::filesystem::path config = std::filesystem::path(name) / "config.json";
   if (std::filesystem::exists(config, failed)) return config.string();
-  throw Error(
-      ErrorKind::input,
-      fmt::format("folder '{}': expected a model of transformers with a config.json, found none", name));
+  throw Error(ErrorKind::input,
+              fmt::format("folder '{}': expected a Transformers model with a config.json, found none", name));
 }
 
 }  // namespace
@@ -158,8 +157,8 @@ ClusterSpec find_cluster(const std::string& name) {
     const ClusterSpec& type = types[p];
     if (type.gpus_per_node != cluster.gpus_per_node) {
       throw Error(ErrorKind::input,
-                  fmt::format("cluster '{}': expected as many GPUs a node of '{}' as of '{}', "
-                              "{}, found {}",
+                  fmt::format("cluster '{}': expected '{}' to have as many GPUs per node as '{}', {}, "
+                              "found {}",
                               name, parts[p], parts.front(), cluster.gpus_per_node, type.gpus_per_node));
     }
     nodes += type.nodes;
@@ -171,7 +170,7 @@ ClusterSpec find_cluster(const std::string& name) {
     }
   }
   if (nodes > kMostNodes) {
-    throw Error(ErrorKind::input, fmt::format("cluster '{}': expected at most {} nodes together, found {}",
+    throw Error(ErrorKind::input, fmt::format("cluster '{}': expected at most {} nodes in all, found {}",
                                               name, kMostNodes, nodes));
   }
   if (parts.size() > 1) set_node_groups(cluster, std::move(groups));
@@ -194,8 +193,7 @@ ClusterFile find_cluster_file(const std::string& name) {
   const JsonDocument document(file.json, name);
   const JsonValue root = document.root("dflop.cluster", 1);
   if (root.has("nodes"))
-    root.at("nodes").refuse(
-        "expected 'gpu' and 'software' in its place, which one GPU type has, found 'nodes'");
+    root.at("nodes").refuse("expected 'gpu' and 'software' of one GPU type instead, found 'nodes'");
   file.notes = read_cluster_notes(root);
   return file;
 }

@@ -190,7 +190,7 @@ std::string drift_sentence(const DriftAdvice& advice) {
     text += text.empty() ? "" : ", ";
     text += change_of(m);
   }
-  if (text.empty()) return "the plan still fits: no measure is outside of what chance does";
+  if (text.empty()) return "the plan still fits: all measures differ by no more than chance explains";
   return (advice.replan ? "re-plan: " : "the plan still fits, drift is small: ") + text;
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kMostItemBins = 65'536;
 constexpr std::size_t kMostItems = std::size_t{1} << 16;
-constexpr std::string_view kCost = "a cost, in one unit of all items as seconds,";
+constexpr std::string_view kCost = "a cost, in the same unit for all items, such as seconds,";
 constexpr std::int64_t kMostCap = std::int64_t{1} << 50;
 
 std::vector<double> read_costs(const JsonValue& json, std::string_view key, double most,
@@ -69,7 +69,7 @@ ItemCosts read_item_costs(const JsonValue& json) {
   if (costs.llm.empty()) json.at("llm").refuse("expected at least one item, found none");
   const auto require_as_many = [&](std::string_view key, const std::vector<double>& list) {
     if (list.size() == costs.llm.size()) return;
-    json.at(key).refuse("expected as many items as 'llm' has, {}, found {}", costs.llm.size(), list.size());
+    json.at(key).refuse("expected {} items, as in 'llm', found {}", costs.llm.size(), list.size());
   };
   costs.encoder.assign(costs.llm.size(), 0.0);
   if (json.has("encoder")) costs.encoder = read_costs(json, "encoder", kLongestItem, kCost);
@@ -107,7 +107,7 @@ ScheduleResult schedule_items(const ItemCosts& costs, const ItemBins& bins, std:
   problem.bins.allow_empty = bins.allow_empty;
   if (bins.token_cap) {
     if (costs.tokens.empty())
-      refuse_input("", "expected 'tokens' of each item, which 'token_cap' reads, found none");
+      refuse_input("", "expected 'tokens' for each item, which 'token_cap' needs, found none");
     problem.bins.caps.push_back({"LLM tokens", costs.tokens, static_cast<double>(*bins.token_cap)});
   }
   const AssignmentSolution found = find_method(method).solve(problem, limits);

@@ -253,7 +253,7 @@ class Server {
   std::shared_ptr<OpenSession> find(const JsonValue& params) const {
     const JsonValue number = params.at("session");
     const auto found = sessions_.find(number.integer<std::int64_t>(1));
-    if (found == sessions_.end()) number.refuse_type("a session that is open");
+    if (found == sessions_.end()) number.refuse_type("an open session");
     return found->second;
   }
 
@@ -266,8 +266,8 @@ class Server {
           waiting_bytes_ >= kMostWaitingBytes) {
         refuse_input(
             std::string(kPlace),
-            "expected at most {} batches of a session, and of all sessions {} items and {} bytes, to wait "
-            "for 'next', found more: ask for those that were pushed",
+            "expected at most {} batches of a session, and {} items and {} bytes over all sessions, to "
+            "wait for 'next', found more: call 'next' for batches that were pushed",
             kMostWaitingBatches, kMostWaitingItems, kMostWaitingBytes);
       }
     }

@@ -97,7 +97,8 @@ class ServiceSession : public Session {
       if (window_.batches() == 0) refuse_input("next", "expected a batch to be pushed first, found none");
       refuse_input(
           "next",
-          "expected {} batches to be pushed first, a window, or a last one with 'ends_window', found {}",
+          "expected a window of {} batches, or a shorter one with 'ends_window', to be pushed first, "
+          "found {}",
           window_.window(), window_.batches());
     }
     ++asked_;
@@ -119,8 +120,7 @@ class ServiceSession : public Session {
   /// Rejects a batch that does not fit into its window.
   void check_size(const JsonValue& list, std::size_t size) const {
     if (window_.size() == 0 || window_.size() == size) return;
-    list.refuse("expected as many as the batch before has, {}, of the same window, found {}", window_.size(),
-                size);
+    list.refuse("expected {}, as in the previous batch of the same window, found {}", window_.size(), size);
   }
 
   /// Returns the iteration of the next pushed batch.
@@ -190,9 +190,9 @@ class ItemSession final : public ServiceSession {
     ItemCosts costs = read_item_costs(json);
     const std::size_t items = costs.llm.size();
     if (items < static_cast<std::size_t>(bins_.bins))
-      json.at("llm").refuse("expected at least as many items as bins, {}, found {}", bins_.bins, items);
+      json.at("llm").refuse("expected at least as many items as the {} bins, found {}", bins_.bins, items);
     if (bins_.token_cap && costs.tokens.empty())
-      json.refuse("expected key 'tokens', which 'token_cap' reads");
+      json.refuse("expected key 'tokens', which 'token_cap' needs");
     check_size(json.at("llm"), items);
     std::vector<double> sums = costs.llm;
     for (std::size_t i = 0; i < items; ++i) sums[i] += costs.encoder[i];

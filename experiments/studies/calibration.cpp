@@ -250,7 +250,8 @@ void require_of_model(const Program& program, const ModelSpec& model, const std:
                                      [](const Work& work) { return !work.llm.empty(); });
   if (layers == 0 || !has_works) {
     refuse_input(where,
-                 "expected shapes of stages and works, as timelines of 'simulate' and 'train' have them");
+                 "expected the shapes of stages and the work of instructions, as in timelines of "
+                 "'simulate' and 'train', found none");
   }
   if (layers == model.llm.layers) return;
   refuse_input(where, "expected the {} LLM layers of '{}', found {}", model.llm.layers, model.name, layers);

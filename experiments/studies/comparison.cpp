@@ -121,8 +121,8 @@ void plan_system(System& system, std::span<const System> earlier, const Target& 
                              input.options, input.search, true);
   system.planning = std::chrono::steady_clock::now() - start;
   if (!system.planned.plan || may_be(input.search.layouts, system.planned.plan->layout)) return;
-  system.planned.infeasible_reason =
-      fmt::format("its plans are {}, '--layout' asks for others", to_string(system.planned.plan->layout));
+  system.planned.infeasible_reason = fmt::format("its plans are {}, but '--layout' asks for another layout",
+                                                 to_string(system.planned.plan->layout));
   system.planned.plan.reset();
   system.planned.best.clear();
 }
@@ -307,9 +307,10 @@ std::vector<System> own_systems(const std::vector<std::string_view>& files, cons
     system.name = std::filesystem::path(file).stem().string();
     const auto has_name = [&](const System& other) { return &other != &system && other.name == system.name; };
     if (std::ranges::any_of(others, has_name) || std::ranges::any_of(systems, has_name)) {
-      throw Error(ErrorKind::input,
-                  fmt::format("expected a file name that no other row has, found '{}' twice", system.name),
-                  file);
+      throw Error(
+          ErrorKind::input,
+          fmt::format("expected a file name that differs from all other rows, found '{}' twice", system.name),
+          file);
     }
     const std::string text = read_text_file(file);
     Plan plan = parse_plan(text, file);
@@ -325,7 +326,7 @@ std::vector<System> own_systems(const std::vector<std::string_view>& files, cons
     note_changed_files(file, parse_provenance(text, file), target);
     system.planner = "none";
     system.scheduler = scheduler;
-    system.chooses = "nothing: a plan of the user's";
+    system.chooses = "nothing: the user's own plan";
     system.planned.plan = std::move(plan);
     system.planned.candidates = 1;
   }

@@ -135,7 +135,7 @@ void add_explain_options(Options& options) {
 void require_room_for_explanation(const Values& values, Format format) {
   if (!values["explain"].as<bool>() || format == Format::table || format == Format::json) return;
   refuse_option("explain",
-                fmt::format("expected '--format table' or 'json', which have room for its tables, found '{}'",
+                fmt::format("expected '--format table' or 'json', which can hold its tables, found '{}'",
                             to_string(format)));
 }
 
@@ -254,10 +254,10 @@ std::vector<std::string> small_gains(const Explanation& explanation) {
         timeline.stages[stage], 100 * share, 100 * gained);
     const double busy = busiest == nullptr ? 0 : seconds(busiest->busy) / seconds(gain.makespan);
     line += busy >= kMuch ? fmt::format(
-                                "{} is then the longest; rank {} of it is busy for {:.0f} % of the remaining "
+                                "{} then takes longest: its rank {} is busy for {:.0f} % of the remaining "
                                 "time",
                                 timeline.stages[busiest->stage], busiest->first_rank, 100 * busy)
-                          : "a chain through other stages and messages is nearly as long";
+                          : "another chain, through other stages and messages, is nearly as long";
     lines.push_back(line);
   }
   return lines;
@@ -316,7 +316,7 @@ FullestRank fullest_rank(std::span<const Timeline> iterations) {
 std::string with_other_module(const Timeline& timeline, const GroupUsage& group) {
   if (timeline.shared_gpus == 0) return "";
   const Bytes all = most_of(gpu_memory(timeline), timeline, group);
-  return fmt::format("; with the {:.1f} GiB of the other rank on its GPU {:.1f}",
+  return fmt::format("; with the {:.1f} GiB of the other rank on its GPU, it is {:.1f}",
                      in_gib(all - group.peak_memory), in_gib(all));
 }
 

@@ -198,16 +198,17 @@ Headroom estimate_headroom(const Plan& plan, const Target& target, const std::ve
 std::string describe(const Headroom& headroom, double iterations) {
   const bool all_fit = headroom.overruns == 0;
   const bool leaves_some_out = headroom.respects_memory && !all_fit;
-  std::string text =
-      fmt::format("{:.1f} GiB in the mean, {:.1f} at most{} and {:.1f} with the longest samples, of {:.1f}; ",
-                  in_gib(headroom.mean), in_gib(headroom.most), leaves_some_out ? " in those that fit" : "",
-                  in_gib(headroom.longest), in_gib(headroom.usable));
+  std::string text = fmt::format(
+      "{:.1f} GiB on average, at most {:.1f}{} and {:.1f} with the longest samples, of {:.1f} "
+      "usable; ",
+      in_gib(headroom.mean), in_gib(headroom.most), leaves_some_out ? " in those that fit" : "",
+      in_gib(headroom.longest), in_gib(headroom.usable));
   if (all_fit) {
-    text += fmt::format("all of {} batches fit{}", headroom.batches,
-                        headroom.longest_fits ? "" : ", the longest samples do not");
+    text += fmt::format("all {} batches fit{}", headroom.batches,
+                        headroom.longest_fits ? "" : ", but the longest samples do not");
   } else {
     text += fmt::format("{} of {} batches {}", headroom.overruns, headroom.batches,
-                        headroom.respects_memory ? "cannot be kept within it" : "do not fit");
+                        headroom.respects_memory ? "cannot be kept within memory" : "do not fit");
     if (!headroom.longest_fits)
       text += headroom.respects_memory ? ", nor can the longest samples" : ", nor do the longest samples";
   }
@@ -215,7 +216,7 @@ std::string describe(const Headroom& headroom, double iterations) {
   const double chance = 100 * headroom.chance_of_run(iterations);
   const std::string percent = chance > 99 ? "> 99" : chance < 0.1 ? "< 0.1" : fmt::format("{:.2g}", chance);
   const bool is_rough = all_fit && headroom.longest_fits && chance >= 0.1 && headroom.batches <= kFewBatches;
-  return text + fmt::format("; {} % of runs of {:.0f} iterations end out of memory{}", percent, iterations,
+  return text + fmt::format("; {} % of runs of {:.0f} iterations run out of memory{}", percent, iterations,
                             is_rough
                                 ? " (a rough estimate from few batches: the chance may be ten times smaller)"
                                 : "");

@@ -88,8 +88,8 @@ void note_changed_files(const std::string& file, const std::optional<Provenance>
 
 void note_profile_of(const std::string& file, const std::optional<Provenance>& made_by) {
   if (!made_by || !made_by->profile) return;
-  say("dflop: note: {} was made with the profile {} ({}); without '--profile', times here are the cluster's "
-      "own and may differ\n",
+  say("dflop: note: {} was made with the profile {} ({}); without '--profile', times come from the "
+      "cluster and may differ\n",
       printable(file), printable(made_by->profile->name), made_by->profile->hash);
 }
 
@@ -116,11 +116,11 @@ void require_together(const Values& values, const std::string& file, const std::
   if (!made_by || !others) return;
   const std::vector<std::string> found = contradictions(*made_by, *others);
   if (found.empty()) return;
-  const std::string what = fmt::format("made of different things than {}: {}", other, fmt::join(found, "; "));
+  const std::string what = fmt::format("made with other inputs than {}: {}", other, fmt::join(found, "; "));
   if (!values["mixed"].as<bool>()) {
-    throw Error(ErrorKind::input, what + "; --mixed says that this is meant", file);
+    throw Error(ErrorKind::input, what + "; --mixed allows this", file);
   }
-  say("dflop: note: {} is {}\n", printable(file), printable(what));
+  say("dflop: note: {} was {}\n", printable(file), printable(what));
 }
 
 HostLoad::HostLoad() : begin_(read()) {}

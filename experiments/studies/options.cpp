@@ -80,7 +80,7 @@ void read_given(const Values& values, const std::string& option, Enum& value) {
 void read_switch(const Values& values, const std::string& option, bool& value) {
   const bool on = values[option].as<bool>();
   const bool off = values["no-" + option].as<bool>();
-  if (on && off) refuse_option(option, fmt::format("expected it or '--no-{}', found both", option));
+  if (on && off) refuse_option(option, fmt::format("cannot be combined with '--no-{}'", option));
   if (on || off) value = on;
 }
 
@@ -163,12 +163,14 @@ OutlierDelay read_delay(const Values& values, int gbs, const Plan* plan) {
   delay.window = static_cast<int>(read_integer(values, "delay-outliers", 0, kMostDelay));
   const std::optional<std::string> bins = read_text(values, "outlier-bins");
   if (delay.window == 0) {
-    if (bins) refuse_option("outlier-bins", "expected '--delay-outliers K' with it, K from 1 on");
+    if (bins) refuse_option("outlier-bins", "needs '--delay-outliers K' with K of at least 1");
     return delay;
   }
   if (bins) {
-    const std::string form =
-        fmt::format("MxD, as 16x4, microbatches and dp ranks, of which a batch of {} samples fills all", gbs);
+    const std::string form = fmt::format(
+        "MxD, such as 16x4, microbatches and dp ranks, with M x D at most the {} samples of a "
+        "batch",
+        gbs);
     ValueText reader("outlier-bins", form, *bins);
     delay.microbatches = reader.number(1, gbs);
     reader.expect("x");
@@ -180,8 +182,7 @@ OutlierDelay read_delay(const Values& values, int gbs, const Plan* plan) {
   } else {
     refuse_option(
         "delay-outliers",
-        "expected '--outlier-bins MxD' with it, as there is no plan yet that has microbatches and dp "
-        "ranks");
+        "needs '--outlier-bins MxD', because there is no plan yet that gives microbatches and dp ranks");
   }
   return delay;
 }
@@ -404,7 +405,7 @@ SearchOptions read_search_options(const Values& values) {
   if (values.count("layout") > 0) options.layouts = {read_named<Layout>(values, "layout")};
   options.shared = !is_set(values, "no-shared") && !(asks_for_parts(values) && options.layouts.empty());
   if (is_set(values, "no-shared") && options.layouts == std::vector{Layout::shared})
-    refuse_option("no-shared", "expected another layout than shared with it, found '--layout shared'");
+    refuse_option("no-shared", "cannot be combined with '--layout shared'");
   if (values.count("budget") > 0) options.budget = read_integer(values, "budget", 1, INT64_MAX);
   options.respect_memory = read_respect_memory(values).value_or(options.respect_memory);
   const PlanOptions fixed = read_plan_options(values, true);
@@ -412,7 +413,7 @@ SearchOptions read_search_options(const Values& values) {
     // This is the only order of colocated plans. The planners whose plans a search starts from do not make
     // colocated plans.
     if (!may_be(options.layouts, Layout::colocated))
-      refuse_option("layout", fmt::format("'{}' is of colocated plans, found '{}'", to_string(fixed.order),
+      refuse_option("layout", fmt::format("'{}' needs a colocated plan, found '{}'", to_string(fixed.order),
                                           to_string(options.layouts.front())));
     options.layouts = {Layout::colocated};
   } else if (is_fixed(values, "pipeline-schedule")) {
@@ -471,7 +472,7 @@ PreprocessOptions read_preprocess_options(const Values& values, const ModelSpec&
   options.assume_image = read_size(image_text);
   image_text.expect_end();
   const auto video = values["assume-video"].as<std::string>();
-  ValueText video_text("assume-video", "WxH@FPS, as 640x360@30", video);
+  ValueText video_text("assume-video", "WxH@FPS, such as 640x360@30", video);
   options.assume_video.size = read_size(video_text);
   video_text.expect("@");
   options.assume_video.fps = video_text.number(0.0, 1e4);
@@ -511,20 +512,20 @@ DatasetOptions read_dataset_options(const Values& values, const ModelSpec& model
   if (values.count("modalities") > 0) given.emplace_back("modalities");
   const bool has_words = kind_of_data(name) == DataKind::conversations;
   if (!given.empty() && !has_data_of(values, DataKind::records)) {
-    refuse_option(given.front(),
-                  "is about records, and " + name + " has " + (has_words ? "conversations" : "token ids"));
+    refuse_option(given.front(), "applies only to records, but " + name + " has " +
+                                     (has_words ? "conversations" : "token ids"));
   }
   DatasetOptions options;
   if (const auto form = read_text(values, "chat")) {
     require_one_of("chat", chat_forms(), *form);
     if (!has_data_of(values, DataKind::conversations))
-      refuse_option("chat", "is about conversations, and " + name + " has token ids");
+      refuse_option("chat", "applies only to conversations, but " + name + " has token ids");
     if (has_words) options.chat_form = *form;
   }
   const std::int64_t longest = model.max_tokens > 0 ? model.max_tokens : kLongestSample;
   if (const auto length = read_optional_integer(values, "sequence-length", 1, longest)) {
     if (!has_data_of(values, DataKind::token_ids))
-      refuse_option("sequence-length", "is about token ids, and " + name + " has conversations");
+      refuse_option("sequence-length", "applies only to token ids, but " + name + " has conversations");
     if (!has_words) options.sequence_length = *length;
   }
   return options;
@@ -536,14 +537,14 @@ std::vector<Sample> read_samples(const Values& values, const ModelSpec& model, s
                                  const std::string& option, DataOrigin* origin, bool notes) {
   const auto file = values[option].as<std::string>();
   if (values[option].defaulted() && !std::filesystem::exists(file)) {
-    refuse_option(option, fmt::format("the usual data set {} is not in this folder; name yours", file));
+    refuse_option(option, fmt::format("the default data set {} is not in this folder; name your own", file));
   }
   if (kind_of_shards(file)) return open_shards(values, model, option, origin, notes)->samples();
   const bool is_there = std::filesystem::exists(file);  // a missing file is reported when it is opened
   if (is_there && values.count("sequence-length") > 0 && !has_data_of(values, DataKind::token_ids))
-    refuse_option("sequence-length", "is about token ids, and " + file + " has records or samples");
+    refuse_option("sequence-length", "applies only to token ids, but " + file + " has records or samples");
   if (is_there && values.count("chat") > 0 && !has_data_of(values, DataKind::conversations))
-    refuse_option("chat", "is about conversations, and " + file + " has records or samples");
+    refuse_option("chat", "applies only to conversations, but " + file + " has records or samples");
   std::vector<Sample> samples = load_samples(file, read_preprocess_options(values, model, seed), notes,
                                              origin, given_options_of_records(values));
   if (model.llm.logits_at_once > 0) {  // its runs compute the logits of trained tokens only
@@ -564,7 +565,7 @@ std::shared_ptr<const Dataset> open_shards(const Values& values, const ModelSpec
   if (const std::string text = describe(data->cut(), std::ssize(data->samples())); !text.empty() && notes)
     say("dflop: note: {}\n", text);
   if (const LeftOutSamples& left_out = data->left_out(); left_out.count > 0) {
-    say("dflop: note: {} left out, as the model cannot be trained on {}; the first: {}\n",
+    say("dflop: note: {} left out, because the model cannot be trained on {}; the first: {}\n",
         left_out.count == 1 ? "a sample is" : fmt::format("{} samples are", left_out.count),
         left_out.count == 1 ? "it" : "them", left_out.first);
   }
@@ -572,7 +573,7 @@ std::shared_ptr<const Dataset> open_shards(const Values& values, const ModelSpec
     throw Error(ErrorKind::input,
                 data->left_out().count > 0
                     ? "no sample is left to train on"
-                    : "expected samples, as KEY.json beside KEY.jpg in a tar, found none",
+                    : "expected samples, such as KEY.json next to KEY.jpg in a tar, found none",
                 name);
   }
   if (origin != nullptr) {
@@ -681,7 +682,7 @@ std::optional<BinOrder> read_bin_order(const Values& values) {
 std::optional<bool> read_respect_memory(const Values& values) {
   const bool on = is_set(values, "respect-memory");
   const bool off = is_set(values, "no-respect-memory");
-  if (on && off) refuse_option("respect-memory", "expected it or '--no-respect-memory', found both");
+  if (on && off) refuse_option("respect-memory", "cannot be combined with '--no-respect-memory'");
   return on || off ? std::optional(on) : std::nullopt;
 }
 
@@ -690,9 +691,9 @@ SchedulerChoice read_scheduler(const Values& values) {
   SchedulerChoice choice;
   if (const auto command = read_text(values, "scheduler-command")) {
     if (!values["scheduler"].defaulted())
-      refuse_option("scheduler-command", "takes the place of '--scheduler', found both");
+      refuse_option("scheduler-command", "cannot be combined with '--scheduler'");
     refuse_given(values, {"steps", "node-budget", "time-limit"},
-                 "is of dflop's own schedulers; '--scheduler-timeout' ends the command's");
+                 "applies only to dflop's own schedulers; '--scheduler-timeout' limits the command");
     use_scheduler_command(*command, Seconds(read_number(values, "scheduler-timeout", 1e-3, 86400)));
     choice.name = kCommandMethod;
   } else {
@@ -709,7 +710,7 @@ SchedulerChoice read_scheduler(const Values& values) {
   choice.limits.node_budget = read_optional_integer(values, "node-budget", 0, INT32_MAX);
   if (values.count("time-limit") > 0) {
     if (choice.limits.node_budget || choice.limits.steps) {
-      refuse_option("time-limit", "takes the place of '--node-budget' and '--steps'");
+      refuse_option("time-limit", "cannot be combined with '--node-budget' or '--steps'");
     }
     choice.limits.time_limit = Seconds(read_number(values, "time-limit", 1e-3, 86400));
   }
@@ -734,8 +735,8 @@ int read_iterations(const Values& values, int gbs) {
   const std::int64_t iterations = read_integer(values, "iterations", 1, kMostIterations);
   if (iterations * gbs > kMostSamplesInAll) {
     refuse_value("iterations",
-                 fmt::format("at most {} samples in all, {} iterations of --gbs {}", kMostSamplesInAll,
-                             kMostSamplesInAll / gbs, gbs),
+                 fmt::format("at most {} iterations of --gbs {} ({} samples in all)", kMostSamplesInAll / gbs,
+                             gbs, kMostSamplesInAll),
                  std::to_string(iterations));
   }
   return static_cast<int>(iterations);

@@ -99,8 +99,8 @@ void take_kernels(NamedProfile& profile, const std::string& kernels_file) {
   ProfileTables& tables = profile.tables;
   if (!tables.kernels.empty() && tables.kernels != hash) {
     refuse_input(profile.path,
-                 "key 'kernels': expected a profile of the default kernels, found one of those of "
-                 "another file ({}); '--kernels-file' has {}",
+                 "key 'kernels': expected a profile measured with the default kernels, found one measured "
+                 "with the kernels of another file ({}); '--kernels-file' has {}",
                  tables.kernels, hash);
   }
   profile.kernels = Origin{kernels_file, hash};
@@ -108,14 +108,14 @@ void take_kernels(NamedProfile& profile, const std::string& kernels_file) {
   if (std::ranges::any_of(tables.tp, [](const TpProfile& tp) { return tp.part.has_value(); })) {
     refuse_input(
         profile.path,
-        "expected tables of whole devices with '--kernels-file', found some of parts (--shares), on which "
-        "the kernels of {} were not measured: measure the profile with that file, or leave it out",
+        "expected only tables of whole devices with '--kernels-file', found tables of parts (--shares), "
+        "on which the kernels of {} were not measured: measure the profile with that file, or omit it",
         kernels_file);
   }
   const auto require = [&](std::string_view key, const std::string& expected, const std::string& found) {
     if (expected != found) {
-      refuse_key(kernels_file, key, "measured elsewhere: expected '{}' as '{}' has it, found '{}'", expected,
-                 profile.path, found);
+      refuse_key(kernels_file, key, "measured on another machine: expected '{}', as in '{}', found '{}'",
+                 expected, profile.path, found);
     }
   };
   require("device", tables.device, file.machine.device);
@@ -134,7 +134,7 @@ std::optional<NamedProfile> read_profile(const Values& values) {
   const auto path = read_text(values, "profile");
   const bool live = values.count("kernels") > 0;  // live commands use the kernel file differently
   if (!path && !live && values.count("kernels-file") > 0) {
-    refuse_option("kernels-file", "expected '--profile FILE' with it");
+    refuse_option("kernels-file", "needs '--profile FILE'");
   }
   if (!path) return std::nullopt;
   NamedProfile profile = read_named_profile(*path);
@@ -145,17 +145,16 @@ std::optional<NamedProfile> read_profile(const Values& values) {
 
 void require_speeds(const ClusterSpec& cluster, std::string_view option) {
   if (!cluster.placeholder) return;
-  refuse_key(
-      cluster.name, kPlaceholderKey,
-      "the cluster's speeds are placeholders: expected what was measured in their place, by {}, found none",
-      option);
+  refuse_key(cluster.name, kPlaceholderKey,
+             "the cluster's speeds are placeholders: expected measurements instead, by {}, found none",
+             option);
 }
 
 void require_model(const ModelSpec& model, const ProfileTables& profile, const std::string& path) {
   ModelSpec expected = profiled_model(model);
   expected.name = profile.model.name;  // a file may have been given under another path
   if (expected == profile.model) return;
-  refuse_input(path, "a profile of another model: '{}' there and '{}' here differ in sizes",
+  refuse_input(path, "the profile is of another model: its '{}' and '{}' here differ in size",
                profile.model.name, model.name);
 }
 
@@ -178,7 +177,7 @@ void require_measured(const NamedProfile& profile, std::span<const Stage> stages
                    needed_tables(profile.tables, stage), measured_tables(profile.tables));
     }
     if (stage.dp > 1 && profile.tables.all_reduce.empty())
-      refuse_input(profile.path, "expected times of all-reduces, as the plan has dp {}, found none",
+      refuse_input(profile.path, "expected times of all-reduces, because the plan has dp {}, found none",
                    stage.dp);
   }
 }
@@ -188,8 +187,8 @@ void require_measured(const NamedProfile& profile, const Plan& plan, const Model
   const std::vector<bool> windowed = model.encoder.layer_form().windowed;
   if (std::ranges::count(windowed, true) == 0 || profile.tables.windows) return;
   say_once(
-      fmt::format("dflop: note: {}: attention within windows was not measured apart; the encoder's layers "
-                  "that have them are priced by the mean length of their sequences\n",
+      fmt::format("dflop: note: {}: attention within windows was not measured separately; encoder layers "
+                  "with windows are priced by the mean length of their sequences\n",
                   printable(profile.path)));
 }
 
@@ -200,8 +199,7 @@ void add_extrapolate_option(Options& options) {
 
 bool read_extrapolate(const Values& values) {
   const bool extrapolate = values["extrapolate"].as<bool>();
-  if (extrapolate && values.count("profile") == 0)
-    refuse_option("extrapolate", "expected '--profile FILE' with it");
+  if (extrapolate && values.count("profile") == 0) refuse_option("extrapolate", "needs '--profile FILE'");
   return extrapolate;
 }
 
@@ -219,11 +217,11 @@ void require_reach(const ProfiledCostModel& cost, const ProfileReach& reach, con
                  : fmt::format("'dflop profile --most-tokens {:.0f}' and a larger --budget-s", reach.asked);
     refuse_input(
         path,
-        "{}, and {:.0f} are asked for ({:.1f} times as many): expected at most twice as many; measure it "
-        "with {}, or add --extrapolate",
+        "{}, but microbatches need {:.0f} ({:.1f} times as many): expected at most twice as many; measure "
+        "it with {}, or add --extrapolate",
         found, reach.asked, reach.times(), measure);
   }
-  say_once(fmt::format("dflop: note: {}: {}, and microbatches have more; their times are guesses\n",
+  say_once(fmt::format("dflop: note: {}: {}, but microbatches need more; their times are guesses\n",
                        printable(path), found));
 }
 

@@ -35,7 +35,9 @@ Nanoseconds time_of(const PricedProgram& priced, StepStart* start) {
 void apply_plan(PipelineImport& pipeline, const std::string& file, const Plan& plan,
                 const std::string& plan_file, const ScheduleFile* schedule, const Target& target) {
   if (plan.llm.tp > 1 || plan.encoder.tp > 1)
-    refuse_input(plan_file, "expected a plan with tp 1, as traces of parts of a stage are not joined");
+    refuse_input(plan_file,
+                 "expected a plan with tp 1, because traces of the tp ranks of a stage are not "
+                 "joined");
   std::vector<PipelineStep> kept;
   for (PipelineStep& step : pipeline.steps) {
     const Program program = program_of(step.number, plan, schedule, target);
@@ -46,7 +48,7 @@ void apply_plan(PipelineImport& pipeline, const std::string& file, const Plan& p
     }
     pipeline.findings.push_back(
         {KinetoFindingKind::unlike_plan, 0, file,
-         fmt::format("step {} is not of {}: {}", step.number, plan_file, *contradiction)});
+         fmt::format("step {} does not match {}: {}", step.number, plan_file, *contradiction)});
   }
   pipeline.steps = std::move(kept);
 }
@@ -66,14 +68,14 @@ std::vector<Nanoseconds> keep_what_replays(PipelineImport& pipeline, const std::
         replayed.push_back(taken);
         continue;
       }
-      why = fmt::format("replayed as it was it takes {:+.1f} %", 100 * error);
+      why = fmt::format("the time of its unchanged replay differs by {:+.1f} %", 100 * error);
       if (error < 0 && !program.program.messages.empty()) why += kLateReceives;
     } catch (const Error& error) {
       why = error.what();
     }
     pipeline.findings.push_back(
         {KinetoFindingKind::inconsistent_step, 0, file,
-         fmt::format("step {}: what was read of it is not what a replay runs: {}", step.number, why)});
+         fmt::format("step {}: a replay does not reproduce it: {}", step.number, why)});
   }
   pipeline.steps = std::move(kept);
   return replayed;
@@ -114,7 +116,8 @@ void keep_consecutive(PipelineImport& pipeline, std::vector<Nanoseconds>& replay
   for (std::size_t i = steps.size(); i-- > 0;) {
     if (i >= best && i < best + length) continue;
     pipeline.findings.push_back({KinetoFindingKind::truncated_profile, 0, file,
-                                 fmt::format("step {} is left out, as steps between it and step {} are",
+                                 fmt::format("step {} is left out, because steps between it and step {} "
+                                             "are missing",
                                              steps[i].number, steps[best].number)});
     steps.erase(steps.begin() + static_cast<std::ptrdiff_t>(i));
     replayed.erase(replayed.begin() + static_cast<std::ptrdiff_t>(i));

@@ -16,8 +16,8 @@ namespace dflop {
 
 /// The likely cause of a replay of a recorded pipeline that is shorter than the recording.
 inline constexpr std::string_view kLateReceives =
-    ", as where receives are posted only when their data are needed: their messages begin late, and in a replay "
-    "they begin when they are sent";
+    ", as when receives are posted only when their data are needed: their messages begin late, but in "
+    "a replay they begin when they are sent";
 
 /// A replay that differs from its recording by more than this is rejected.
 inline constexpr double kMostReplayError = 0.05;

@@ -113,13 +113,13 @@ std::vector<std::string> idle_bandwidths(const Program& program, const ClusterSp
         !leaves_node ? "none leaves its node"
         : is_idle(&ReductionTimes::node_ring)
             ? "the links inside nodes are slower"
-            : fmt::format("between nodes they share node_ring_bandwidth, {} of a node", gigabytes(ring));
+            : fmt::format("between nodes they share node_ring_bandwidth, {} per node", gigabytes(ring));
     add("inter_node bandwidth", cluster.inter_node.bandwidth_bytes_per_s, why);
   }
   if (ring > 0 && is_idle(&ReductionTimes::node_ring)) {
     add("node_ring_bandwidth", ring,
         shares_ring ? "the links inside nodes are slower"
-                    : "none has several groups of a node and leaves it");
+                    : "none that leaves a node has several groups in it");
   }
   if (is_idle(&ReductionTimes::intra_node)) {
     add("intra_node bandwidth", cluster.intra_node.bandwidth_bytes_per_s,

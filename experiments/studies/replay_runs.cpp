@@ -115,8 +115,8 @@ std::vector<SplitMemory> split_memory(const PricedProgram& before, const ReplayR
   if (std::ranges::none_of(program.stages, recomputes)) return {};
   if (!reference.model && !reference.profile) {
     note.say(
-        "the memory leaves out activations that recomputation restores and a weight part needs, because the "
-        "recording's model is not known (--profile)");
+        "the memory excludes recomputed activations that weight parts need, because the recording's model "
+        "is not known (--profile)");
     return {};
   }
   std::vector<SplitMemory> memory(program.instructions.size());
@@ -151,8 +151,8 @@ Reordering with_split(const std::string& name, const PricedProgram& before, Reor
   reordering.weight_shares = weight_shares(program, reference);
   if (!reordering.weight_shares.empty()) return reordering;
   refuse_input("",
-               "{} splits backwards, which are whole here; '--weight-share' has to say how much of "
-               "one is for the weights, or '--profile' what each stage's is",
+               "{} splits backwards, but the recorded ones are whole; give the weight part of a backward "
+               "with '--weight-share', or of each stage with '--profile'",
                name);
 }
 
@@ -188,9 +188,7 @@ PipelineShape order_shape(const Program& program, const Reordering& reordering) 
   std::set<std::int32_t> ranks;
   for (const Group& group : program.groups) ranks.insert(group.stage);
   if (ranks.empty() || program.stages.size() % ranks.size() != 0) {
-    refuse_input("",
-                 "expected as many stages on each pipeline rank as on the others, "
-                 "found {} stages on {} ranks",
+    refuse_input("", "expected the same number of stages on each pipeline rank, found {} stages on {} ranks",
                  program.stages.size(), ranks.size());
   }
   PipelineShape shape;
@@ -269,8 +267,8 @@ std::vector<Nanoseconds> others_median(const PricedProgram& priced, const Group&
   if (in_all.empty()) {
     refuse_option(
         "as-others",
-        fmt::format("expected another rank that enters {} collectives in the step, of as many ranks "
-                    "each as rank {} does, found none",
+        fmt::format("expected another rank that enters {} collectives in the step, each with as many "
+                    "ranks as those of rank {}, found none",
                     entries.place.size(), group.first_rank));
   }
   const auto median = [](std::vector<Nanoseconds>& of_ranks) {
@@ -309,7 +307,7 @@ ConditionedProgram condition(const ReplayConditions& conditions, const PricedPro
   const Program& program = priced.program;
   if (network == NetworkModel::contention && program.gpus() > conditions.cluster->gpus()) {
     refuse_option("cluster",
-                  fmt::format("expected the {} GPUs of the recording at least, found '{}' with {}",
+                  fmt::format("expected at least the {} GPUs of the recording, found '{}' with {}",
                               program.gpus(), conditions.cluster->name, conditions.cluster->gpus()));
   }
   const NetworkMaker make_network = [&](const std::vector<double>& bandwidth_factor) {
@@ -333,8 +331,8 @@ ReplayChange other_plan(const std::string& name, const Plan& plan, const Schedul
             auto number = static_cast<std::size_t>(part.first + iteration);
             if (part.repeats) number %= schedule.iterations.size();
             if (number >= schedule.iterations.size()) {
-              refuse_input(schedule_file, "expected a schedule of iteration {}, found {} iterations", number,
-                           schedule.iterations.size());
+              refuse_input(schedule_file, "expected a schedule that has iteration {}, found {} iterations",
+                           number, schedule.iterations.size());
             }
             const ScheduledIteration& scheduled = schedule.iterations[number];
             PricedProgram result =
@@ -372,21 +370,23 @@ std::vector<double> weight_shares(const Program& program, const ReplayReference&
 ReplayChange other_order(std::optional<OrderKind> wanted, const Reordering& reordering,
                          const ReplayReference& reference) {
   const NoteOnce note;
-  return {
-      order_name(wanted ? std::string(to_string(*wanted)) : "", reordering),
-      [=](const PricedProgram& before, const RecordedProgram&, int) {
-        Reordering known = reordering;
-        if (has_activations(before.costs)) known.usable_memory = reference.usable_memory;
-        const auto kind = wanted ? wanted : order_kind_of(before.program, before.costs, known.usable_memory);
-        if (!kind) {
-          refuse_input("", "the order is that of no known schedule; '--pipeline-schedule' has to name one");
-        }
-        const Reordering split =
-            splits_backward(*kind) ? with_split(std::string(to_string(*kind)), before, known, reference, note)
-                                   : known;
-        const StepOrder order = order_of_kind(before.program, before.costs, *kind, split);
-        return reorder(before.program, before.costs, order, split);
-      }};
+  return {order_name(wanted ? std::string(to_string(*wanted)) : "", reordering),
+          [=](const PricedProgram& before, const RecordedProgram&, int) {
+            Reordering known = reordering;
+            if (has_activations(before.costs)) known.usable_memory = reference.usable_memory;
+            const auto kind =
+                wanted ? wanted : order_kind_of(before.program, before.costs, known.usable_memory);
+            if (!kind) {
+              refuse_input("",
+                           "the recorded order matches no known schedule; name one with "
+                           "'--pipeline-schedule'");
+            }
+            const Reordering split = splits_backward(*kind) ? with_split(std::string(to_string(*kind)),
+                                                                         before, known, reference, note)
+                                                            : known;
+            const StepOrder order = order_of_kind(before.program, before.costs, *kind, split);
+            return reorder(before.program, before.costs, order, split);
+          }};
 }
 
 ReplayChange user_order(const std::string& file, const std::string& json, const Reordering& reordering,

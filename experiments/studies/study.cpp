@@ -75,8 +75,8 @@ std::string folder_hint(const std::string& name) {
   const bool names_a_file = path.has_parent_path() || path.extension() == ".json";
   if (!names_a_file || path.is_absolute() || std::filesystem::exists(path, failed)) return "";
   return fmt::format(
-      "; a plan keeps paths as they were typed, relative to the working directory: run in the folder "
-      "where it was planned, or plan with absolute paths; found the working directory '{}'",
+      "; a plan stores paths as typed, relative to the working directory: run in the folder where the "
+      "plan was made, or plan with absolute paths; the working directory is '{}'",
       std::filesystem::current_path(failed).string());
 }
 
@@ -250,7 +250,7 @@ std::unique_ptr<const SumCostModel> cost_of(const ModelSpec& model, const Cluste
   require_model(model, profile->tables, profile->path);
   if (cluster.is_mixed()) {
     refuse_input(profile->path,
-                 "expected a cluster with GPUs of one type, as '{}' was measured, found {} types",
+                 "expected a cluster with one GPU type, because the profile is of '{}', found {} types",
                  profile->tables.device, cluster.node_groups.size());
   }
   return measured_cost(profile->tables);
@@ -346,8 +346,7 @@ std::vector<Sample> load_samples(const std::string& file, const PreprocessOption
                                  DataOrigin* origin, const std::vector<std::string>& of_records) {
   const std::string text = read_text_file(file);
   if (holds_samples(text) && !of_records.empty()) {
-    refuse_option(of_records.front(),
-                  fmt::format("says how samples are made of records, and {} has samples", file));
+    refuse_option(of_records.front(), fmt::format("applies only to records, but {} has samples", file));
   }
   Preprocessed data = holds_samples(text) ? selected(parse_samples(text, file), options)
                                           : preprocess(parse_records(text, file), options, file);
@@ -365,12 +364,12 @@ std::vector<Sample> load_samples(const std::string& file, const PreprocessOption
   if (data.samples.empty() && data.cut.samples > 0) {
     throw Error(
         ErrorKind::input,
-        fmt::format("every record is longer than {} tokens (--max-tokens), and --drop-long leaves it out",
+        fmt::format("every record is longer than {} tokens (--max-tokens) and is dropped (--drop-long)",
                     data.cut.longest),
         file);
   }
   if (data.samples.empty())
-    throw Error(ErrorKind::input, "no record has one of the modalities asked for", file);
+    throw Error(ErrorKind::input, "no record has one of the requested modalities", file);
   return std::move(data.samples);
 }
 
@@ -570,7 +569,7 @@ std::string describe(const OutlierDelay& delay) {
 }
 
 std::string describe(const OutlierDelay& delay, const DelayCount& count) {
-  return fmt::format("{}; {} of {} samples have moved, by {} batches at most and {:.1f} in the mean",
+  return fmt::format("{}; {} of {} samples have moved, by at most {} batches and {:.1f} on average",
                      describe(delay), count.moved, count.samples, count.most, count.mean());
 }
 
@@ -602,7 +601,7 @@ Evaluation evaluate(const Plan& plan, const Target& target, const ScheduleFile& 
   Evaluator evaluator(plan, target, executor, schedule.iterations.size(), traced);
   for (const ScheduledIteration& iteration : schedule.iterations) {
     if (!iteration.feasible()) {
-      throw Error(ErrorKind::input, "the schedule ends with an iteration that is infeasible");
+      throw Error(ErrorKind::input, "the last iteration of the schedule is infeasible");
     }
     if (!evaluator.run(iteration.samples, iteration.assignment, order).stalls.empty()) break;
   }
@@ -724,7 +723,7 @@ void refuse_split(const SearchOptions& search, PlanResult& result) {
   const Plan& plan = *result.plan;
   if (search.can_split(plan.encoder.tp, plan.llm.tp)) return;
   result.infeasible_reason = fmt::format(
-      "its plan {} has a tp that the model cannot be split over without padding (--no-padded-heads)",
+      "its plan {} has a tp over which the model can be split only with padding (--no-padded-heads)",
       describe(plan));
   result.best.clear();
   result.plan.reset();
@@ -782,8 +781,8 @@ PlanResult make_plan(const std::string& planner, const Target& target, const std
     const Sample& longest = *std::ranges::max_element(samples, {}, &Sample::llm_tokens);
     if (of_batches.plan) {
       progress.note(fmt::format(
-          "dflop: note: {}: no plan was found that holds further batches with the longest sample, of {} "
-          "LLM tokens (--max-tokens cuts it); the plan is only for the planned batches",
+          "dflop: note: {}: no plan was found that fits further batches with the longest sample, of {} "
+          "LLM tokens (--max-tokens cuts it); the plan fits only the planned batches",
           planner, longest.llm_tokens));
     }
     result = std::move(of_batches);

@@ -74,7 +74,7 @@ Affected read_selector(ValueText& selector, WhatIf& what_if) {
 std::vector<Affected> read_affected(const Values& values, const std::string& option, double least,
                                     double most, WhatIf& what_if) {
   const std::string form = fmt::format("{}, a factor from {} to {}{}", selector_form("FACTOR", what_if),
-                                       least, most, what_if.takes_roles ? "; one role alone" : "");
+                                       least, most, what_if.takes_roles ? "; only one role" : "");
   std::vector<Affected> all;
   for (const std::string& text : read_texts(values, option)) {
     ValueText selector(option, form, text);
@@ -137,8 +137,7 @@ std::vector<int> ranks_of(const Program& program, const std::string& option, con
       break;
   }
   if (affected.role && !gpu) {
-    refuse_value(option,
-                 "rank=R or stage=S: only runs of plans, by 'simulate' and sweeps, take each GPU's turn",
+    refuse_value(option, "rank=R or stage=S (only 'simulate' with a plan and sweeps run each GPU in turn)",
                  fmt::format("gpu={}", to_string(*affected.role)));
   }
   const int device = affected.role ? *gpu : affected.index;
@@ -162,9 +161,9 @@ std::vector<double> factors(const Program& program, const std::string& option,
   for (const double product : of_rank) {
     // The rounded product of 1e-3 and 1e-3 may be slightly below 1e-6.
     if (product >= 0.999 / kMostFactor && product <= 1.001 * kMostFactor) continue;
-    refuse_value(option,
-                 fmt::format("factors from {} to {}, multiplied on a rank", 1 / kMostFactor, kMostFactor),
-                 fmt::format("{:g}", product));
+    refuse_value(
+        option, fmt::format("factors of a rank whose product is from {} to {}", 1 / kMostFactor, kMostFactor),
+        fmt::format("{:g}", product));
   }
   std::vector<double> of_group;
   for (const Group& group : program.groups) {
@@ -194,7 +193,9 @@ void read_slow(const Values& values, const std::string& option, WhatIf& what_if)
         factors(program, option, affected, inputs.gpu, [](double a, double b) { return std::max(a, b); });
     const bool any = std::any_of(slower.begin(), slower.end(), [](double factor) { return factor != 1; });
     if (!any)
-      note.say_that(option, "a tp group is as slow as its slowest rank, and all groups have one at 1");
+      note.say_that(option,
+                    "a tp group is as slow as its slowest rank, and every group has a rank with "
+                    "factor 1");
     for (std::size_t g = 0; g < slower.size(); ++g) {
       if (slower[g] != 1) slow_down(inputs.costs, program, static_cast<std::int32_t>(g), slower[g]);
     }
@@ -306,7 +307,8 @@ template <double& (*bandwidth_of)(ClusterSpec&)>
 void read_link_bandwidth(const Values& values, const std::string& option, WhatIf& what_if) {
   constexpr double kMostBytesPerS = 1e15;
   const std::string form =
-      "a bandwidth as 400Gb/s, 3.2Tb/s, 50GB/s or 50e9B/s (also Gbps, Gbit/s), up to 1e15 B/s, or a factor as x2";
+      "a bandwidth, such as 400Gb/s, 3.2Tb/s, 50GB/s or 50e9B/s (also Gbps, Gbit/s), up to 1e15 B/s, or "
+      "a factor, such as x2";
   const auto text = values[option].as<std::string>();
   ValueText selector(option, form, text);
   const bool is_factor = selector.take("x");
@@ -320,7 +322,7 @@ void read_link_bandwidth(const Values& values, const std::string& option, WhatIf
   what_if.cluster_changes.emplace_back([=](ClusterSpec& cluster) {
     double& bandwidth = bandwidth_of(cluster);
     if (is_factor && bandwidth == 0)
-      note.say_that(option, "the cluster has no such limit; a bandwidth as 400Gb/s sets one");
+      note.say_that(option, "the cluster has no such limit; a bandwidth, such as 400Gb/s, sets one");
     bandwidth = is_factor ? bandwidth * value : value;
   });
 }
@@ -492,7 +494,7 @@ void require_countable(const ProgramCosts& costs, const Conditions& conditions) 
   const Seconds most = longest(costs, conditions);
   if (most <= kLongestRun) return;
   throw Error(ErrorKind::usage,
-              fmt::format("conditions: expected a run of at most {:g} s, found durations of {:g} s together",
+              fmt::format("conditions: expected a run of at most {:g} s, found durations of {:g} s in all",
                           kLongestRun.count(), most.count()));
 }
 

@@ -161,7 +161,7 @@ void add_link_options(Options& options);
 std::function<void(ClusterSpec&)> read_link_changes(const Values& values);
 /// The reason for rejecting these options with '--profile', which has measured links.
 inline constexpr const char* kMeasuredLinks =
-    "is of the cluster's links, in whose place '--profile' has what was measured";
+    "changes the cluster's links, but '--profile' has measured times instead";
 /// Returns the names of the link options, for commands that reject them.
 std::vector<const char*> link_option_names();
 /// Returns the names of the link options and the other cluster conditions, for commands that reject them

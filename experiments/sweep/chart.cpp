@@ -283,8 +283,8 @@ std::string line_svg(const std::vector<SweepPoint>& points, const Scale& scale, 
     }
     const std::string range =
         point.most > point.least
-            ? fmt::format(" (mean within {:.4g} to {:.4g} by 95 %, seeds from {:.4g} to {:.4g})", point.low,
-                          point.high, point.least, point.most)
+            ? fmt::format(" (95 % interval of the mean: {:.4g} to {:.4g}; seeds from {:.4g} to {:.4g})",
+                          point.low, point.high, point.least, point.most)
             : "";
     const std::string of_seeds =
         point.missing > 0 ? fmt::format("{} of {}", point.seeds, point.seeds + point.missing) : "";
@@ -362,7 +362,10 @@ std::string panel_svg(const SweepPicture& picture, const SweepPanel& panel, cons
 std::vector<std::string> caption_lines(const SweepPicture& picture, double pixels) {
   std::string caption = picture.caption;
   if (picture.has_seeds) caption += "; means over seeds, bars are their 95 % intervals";
-  if (picture.lacks_seeds) caption += "; hollow: means of the seeds that have a result, as 2 of 3";
+  if (picture.lacks_seeds)
+    caption +=
+        "; hollow: means of only the seeds that have a result, such as 2 of "
+        "3";
   return title_lines(caption, pixels);
 }
 

@@ -43,7 +43,7 @@ std::vector<std::string> split_arguments(const std::string& text) {
   try {
     return po::split_unix(text);
   } catch (const boost::escaped_list_error& problem) {
-    refuse_input("", "expected options as in a shell, found '{}': {}", text, problem.what());
+    refuse_input("", "expected options as typed in a shell, found '{}': {}", text, problem.what());
   }
 }
 
@@ -76,14 +76,15 @@ Values step_values(const SweepRow& cell) {
     for (const std::string& argument : arguments) {
       if (argument == fmt::format("--{}", kSeedPlans) ||
           argument.starts_with(fmt::format("--{}=", kSeedPlans)))
-        refuse_input("", "'--{}' is no option of a sweep, which keeps no plans", kSeedPlans);
+        refuse_input("", "'--{}' is not allowed in a sweep, which stores no plans", kSeedPlans);
     }
     for (const std::string_view name : kNotOptions) {
       for (const std::string& argument : arguments) {
         if (argument != "--" + std::string(name) && !argument.starts_with(fmt::format("--{}=", name)))
           continue;
         refuse_input("", "'--{}' is {}", name,
-                     name == "time-limit" ? "no option of a sweep: its results differ from machine to machine"
+                     name == "time-limit" ? "not allowed in a sweep: its results differ from machine to "
+                                            "machine"
                                           : "an axis of its own");
       }
     }
@@ -218,7 +219,8 @@ AxisValues read_axes(const JsonValue& axes) {
   for (const Cell& cluster : values[index_of(Axis::cluster)]) {
     const std::string& name = std::get<std::string>(cluster);
     if (axes.has(name_of(Axis::nodes)) && says_nodes(name))
-      axes.at(name_of(Axis::nodes)).refuse("expected none beside '{}', which says how many it has", name);
+      axes.at(name_of(Axis::nodes))
+          .refuse("expected no number of nodes with '{}', which already gives it", name);
   }
   for (const Cell& gbs : values[index_of(Axis::gbs)]) {
     for (const Cell& iterations : values[index_of(Axis::iterations)]) {
@@ -336,7 +338,8 @@ void check_planners(const JsonValue& axes, const std::vector<SweepRow>& cells) {
     try {
       refuse_given(
           step_values(cell), search_only_options(),
-          fmt::format("is of the planner search, found '{}'; 'exclude' leaves such cells out", planner));
+          fmt::format("works only with the planner search, found '{}'; 'exclude' leaves such cells out",
+                      planner));
     } catch (const Error& error) {
       axes.at(name_of(Axis::options)).refuse(error.what());
     }
@@ -370,7 +373,10 @@ SweepSpec parse_sweep_spec(std::string_view json, const std::string& file, int s
     spec.cells.push_back(std::move(cell));
   }
   check_planners(root.at("axes"), spec.cells);
-  if (spec.cells.empty()) root.at("exclude").refuse("expected a cell to be left, found all excluded");
+  if (spec.cells.empty())
+    root.at("exclude").refuse(
+        "expected at least one cell to remain, found all "
+        "excluded");
   return spec;
 }
 
@@ -445,12 +451,12 @@ WhatIf sweep_conditions(const SweepRow& cell) {
   const Values values = parse_options(
       add_conditions, conditions == kNoConditions ? std::vector<std::string>() : split_arguments(conditions));
   if (!values["seed"].defaulted())
-    refuse_input("", "option '--seed': not in a sweep, which has an axis 'seed'");
+    refuse_input("", "option '--seed': not allowed in a sweep, which has an axis 'seed'");
   WhatIf what_if = read_what_if(values);
   what_if.seed = static_cast<std::uint64_t>(cell.whole(Axis::seed));
   if (what_if.role == GpuRole::each && what_if.repeat > 1)
     refuse_input(
-        "", "option '--repeat': expected 1 with gpu=each, which has a run for each GPU already, found {}",
+        "", "option '--repeat': expected 1 with gpu=each, which already runs once for each GPU, found {}",
         what_if.repeat);
   return what_if;
 }

@@ -56,7 +56,7 @@ void Database::refuse(const std::string& message) const {
 
 void Database::require(int code) const {
   if (code == SQLITE_OK) return;
-  if ((code & 0xff) == SQLITE_NOTADB) refuse("expected a database, found a file that is none");
+  if ((code & 0xff) == SQLITE_NOTADB) refuse("expected an SQLite database, found another kind of file");
   refuse(handle_ == nullptr ? sqlite3_errstr(code) : sqlite3_errmsg(handle_.get()));
 }
 

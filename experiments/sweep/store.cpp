@@ -70,10 +70,10 @@ void require_same(const Database& database, const Inputs& here, const Inputs& ot
     const auto it = here.find(name);
     if (it == here.end() || it->second == print) continue;
     if (name == kProgram) {
-      database.refuse(fmt::format("its cells are of dflop {}, expected {}", it->second, print));
+      database.refuse(fmt::format("its cells were made by dflop {}, expected {}", it->second, print));
     }
-    database.refuse(
-        fmt::format("its cells are of another '{}', whose contents have changed since{}", name, what_to_do));
+    database.refuse(fmt::format("its cells were made with another '{}', whose contents have changed since{}",
+                                name, what_to_do));
   }
 }
 
@@ -141,7 +141,7 @@ SweepStore::SweepStore(const std::string& file, const SweepSpec& spec, const Pro
   require_sweep(database_);
   if (redo_changed) taken_out_ = take_out_changed(database_, inputs);
   require_same(database_, read_inputs(database_), inputs,
-               "; --redo-changed runs these cells again and keeps the others, another --out begins anew");
+               "; --redo-changed runs these cells again and keeps the others, another --out starts anew");
   add_spec(database_, spec, inputs);
   Statement run(database_, "INSERT INTO runs (made_by) VALUES (?1)");
   run.bind(1, with_provenance("{}", made_by));
@@ -185,7 +185,7 @@ std::vector<SweepRow> read_sweeps(const std::vector<std::string>& files) {
       if (is_new || std::ranges::equal(it->second.reproducible(), row.reproducible())) continue;
       if (row.has_status("failed")) continue;
       if (!it->second.has_status("failed")) {
-        database.refuse(fmt::format("its result of {} is not that of the files before", it->first));
+        database.refuse(fmt::format("its result for {} differs from the previous files", it->first));
       }
       it->second = std::move(row);
     }

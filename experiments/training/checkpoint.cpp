@@ -66,7 +66,8 @@ std::string forms(const TransformerSpec& spec) {
 void require_same(const std::string& path, const char* what, const std::string& expected,
                   const std::string& found) {
   if (expected == found) return;
-  refuse_input(path, "a checkpoint of another run: expected {} '{}', found '{}'", what, expected, found);
+  refuse_input(path, "the checkpoint is from another run: expected {} '{}', found '{}'", what, expected,
+               found);
 }
 
 /// Finds the newest checkpoint with intact files; nothing if there is none. The processes share the
@@ -90,9 +91,7 @@ std::optional<std::string> find_newest(World& world, const std::string& folder) 
   }
   if (newest.path) return newest.path;
   if (count > 0)
-    refuse_input(
-        folder,
-        "has checkpoints of which none can be read; expected one that can: remove them, or name another folder");
+    refuse_input(folder, "none of its checkpoints can be read: remove them, or name another folder");
   if (world.leads()) say("dflop: note: no checkpoint in '{}': training begins at step 1\n", folder);
   return std::nullopt;
 }
@@ -139,8 +138,8 @@ void refuse_old_checkpoints(const std::string& folder) {
     const std::string name = entry.path().filename().string();
     if (!name.starts_with("step-") || !name.ends_with(".ckpt")) continue;
     refuse_input(entry.path().string(),
-                 "a checkpoint of an earlier version, in one file: expected folders as step-00000050; go on "
-                 "with the version that wrote it, or name another folder");
+                 "a checkpoint of an earlier version, in one file: expected folders such as "
+                 "step-00000050; continue with the version that wrote it, or name another folder");
   }
 }
 
@@ -192,8 +191,8 @@ void save_checkpoint(const std::string& folder, const RunIdentity& run, const Pl
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::output) throw;
     throw Error(ErrorKind::output,
-                fmt::format("{}; there is no checkpoint of step {}. Those before it, if any, are whole: "
-                            "--resume goes on from the newest",
+                fmt::format("{}; there is no checkpoint of step {}. Earlier checkpoints, if any, are "
+                            "complete: --resume continues from the newest",
                             error.message(), step),
                 error.context());
   }
@@ -226,8 +225,8 @@ ResumedRun resume_training(const std::string& folder, const RunIdentity& run, co
     }
     say("dflop: continues after step {} of {}\n", index.step, *path);
     for (const std::string& aside : set_aside_steps(folder, index.step)) {
-      say("dflop: note: the damaged checkpoint is now {}: it no longer counts as a checkpoint, and no run "
-          "removes it\n",
+      say("dflop: note: the damaged checkpoint was renamed to {}: it no longer counts as a checkpoint, "
+          "and no run removes it\n",
           aside);
     }
     if (kernels != nullptr) kernels->resume(index.kernels, *path);
@@ -266,25 +265,25 @@ FolderLock prepare_checkpoints(const std::string& folder, bool resume, std::int6
   std::error_code problem;
   std::filesystem::create_directories(folder, problem);
   if (problem || !std::filesystem::is_directory(folder, problem)) {
-    const std::string reason = problem ? problem.message() : "something else has its name";
-    throw Error(ErrorKind::output, "a folder for checkpoints cannot be made: " + reason, folder);
+    const std::string reason = problem ? problem.message() : "something else has this name";
+    throw Error(ErrorKind::output, "a folder for checkpoints cannot be created: " + reason, folder);
   }
   check_output((std::filesystem::path(folder) / kCheckpointIndex).string());
   std::optional<FolderLock> lock = FolderLock::try_hold(folder);
   if (!lock) {
-    throw Error(ErrorKind::usage, "option '--checkpoint': another run has '" + folder +
-                                      "'; wait for its end, or name another folder");
+    throw Error(ErrorKind::usage, "option '--checkpoint': another run uses '" + folder +
+                                      "'; wait until it ends, or name another folder");
   }
   refuse_old_checkpoints(folder);
   for (const std::string& path : taken_step_paths(folder, last_step, every)) {
     throw Error(ErrorKind::output,
-                "is no checkpoint and has the name of one; remove it, or name another folder", path);
+                "has the name of a checkpoint but is not one; remove it, or name another folder", path);
   }
   const std::vector<std::string> steps = step_paths(folder);
   if (!resume && std::any_of(steps.begin(), steps.end(), has_index)) {
     throw Error(ErrorKind::usage, "option '--checkpoint': '" + folder +
-                                      "' has checkpoints already; go on from them with --resume, or name "
-                                      "another folder");
+                                      "' already has checkpoints; continue from them with --resume, or "
+                                      "name another folder");
   }
   return std::move(*lock);
 }

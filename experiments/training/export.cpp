@@ -51,7 +51,7 @@ void export_weights(const std::string& to, const ModelSpec& model, const std::st
     if (error.kind() != ErrorKind::output || checkpoint.empty()) throw;
     throw Error(ErrorKind::output,
                 error.message() + "; the weights are in " + checkpoint +
-                    ": once there is room, the same command with --resume writes them",
+                    ": free some space, then run the same command with --resume to write them",
                 error.context());
   }
 }

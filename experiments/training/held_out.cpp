@@ -74,7 +74,7 @@ std::optional<HeldOutData> read_held_out(const Values& values, const TrainJob& j
   if (values.count("eval-data") == 0) {
     for (const char* option : {"eval-every", "eval-steps"}) {
       if (values.count(option) > 0 && !values[option].defaulted()) {
-        refuse_option(option, "expected '--eval-data' with it");
+        refuse_option(option, "needs '--eval-data'");
       }
     }
     return std::nullopt;

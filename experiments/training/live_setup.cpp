@@ -69,21 +69,20 @@ std::unique_ptr<World> make_world_of(const LiveDevice& device, int ranks, WorldO
 void require_shares(const LiveDevice& device) {
   const WorldKind& kind = world_kind(device.name);
   if (!kind.shares) {
-    refuse_input("", "key 'layout': the ranks of a shared plan run with --device {}, found --device {}",
+    refuse_input("", "key 'layout': a shared plan needs --device {}, found --device {}",
                  world_names([](const WorldKind& other) { return other.shares; }), device.name);
   }
   if (kind.partitions && !device.partition) {
-    refuse_input(
-        "",
-        "key 'layout': a shared plan needs parts of the GPU of its own; expected --partition with --device {}",
-        device.name);
+    refuse_input("",
+                 "key 'layout': each rank of a shared plan needs its own part of the GPU; add --partition to "
+                 "--device {}",
+                 device.name);
   }
   if (kind.on_host && device.device_cores < 2) {
-    refuse_input(
-        "",
-        "key 'layout': a shared plan gives each module a core or more of a device; expected --device-cores "
-        "2 or more, found {}",
-        device.device_cores);
+    refuse_input("",
+                 "key 'layout': a shared plan gives each module at least one core of a device; expected "
+                 "--device-cores 2 or more, found {}",
+                 device.device_cores);
   }
 }
 
@@ -123,11 +122,11 @@ std::string command_for(const Stage& stage, const ProfileTables& profile, const 
 
 void require_stage(const Stage& stage, const ProfileTables& profile, const std::string& path) {
   if (!has_tables(profile, stage)) {
-    refuse_input(path, "the plan needs tables of {}, which are not there; '{}' adds them",
+    refuse_input(path, "the plan needs tables of {}, which the profile lacks; '{}' adds them",
                  needed_tables(profile, stage), command_for(stage, profile, path));
   }
   if (stage.dp > 1 && profile.all_reduce.empty()) {
-    throw Error(ErrorKind::input, "the plan has dp > 1, and no all-reduce was measured", path);
+    throw Error(ErrorKind::input, "the plan has dp > 1, but the profile has no all-reduces", path);
   }
 }
 
@@ -141,7 +140,7 @@ AttentionOptions read_attention(const Values& values, bool on_host) {
   }
   const auto require_gpu = [&](const char* option) {
     if (!on_host) return;
-    refuse_option(option, fmt::format("is about cuDNN's attention; expected --device {} with it",
+    refuse_option(option, fmt::format("applies only to cuDNN's attention; needs --device {}",
                                       world_names([](const WorldKind& kind) { return !kind.on_host; })));
   };
   if (attention.sums != AttentionSums::fixed) require_gpu("attention-sums");
@@ -217,8 +216,8 @@ LiveDevice read_live_device(const Values& values) {
     const WorldKind* kind = find_world_kind(device.name);
     if (kind != nullptr && kind->*has) return;
     const std::string names = world_names([&](const WorldKind& other) { return other.*has; });
-    throw Error(ErrorKind::usage, fmt::format("option '--{}': expected --device {} with it, found {}", option,
-                                              names, device.name));
+    throw Error(ErrorKind::usage,
+                fmt::format("option '--{}': needs --device {}, found {}", option, names, device.name));
   };
   if (device.partition) require("partition", &WorldKind::partitions);
   if (values.count("cores") > 0) require("cores", &WorldKind::on_host);
@@ -281,7 +280,7 @@ int read_device_cores(const Values& values, const LiveDevice& device) {
   if (cores == 1) return cores;
   if (!world_kind(device.name).on_host) {
     throw Error(ErrorKind::usage,
-                fmt::format("option '--device-cores': expected --device {} with it, found {}",
+                fmt::format("option '--device-cores': needs --device {}, found {}",
                             world_names([](const WorldKind& kind) { return kind.on_host; }), device.name));
   }
   if (const int usable = default_cores(device); cores > usable) {
@@ -300,8 +299,7 @@ int read_cores(const Values& values, const LiveDevice& device) {
 
 void require_trainable(const Plan& plan, const ModelSpec& model, const std::string& where) {
   if (plan.gbs > kMostGbs) {
-    refuse_input(where, "key 'gbs': expected at most {}, of which a step can be trained live, found {}",
-                 kMostGbs, plan.gbs);
+    refuse_input(where, "key 'gbs': expected at most {} for a live step, found {}", kMostGbs, plan.gbs);
   }
   try {
     require_live(plan);
@@ -313,8 +311,7 @@ void require_trainable(const Plan& plan, const ModelSpec& model, const std::stri
 
 bool read_foreign_profile(const Values& values) {
   const bool foreign = values["foreign-profile"].as<bool>();
-  if (foreign && values.count("profile") == 0)
-    refuse_option("foreign-profile", "expected '--profile FILE' with it");
+  if (foreign && values.count("profile") == 0) refuse_option("foreign-profile", "needs '--profile FILE'");
   return foreign;
 }
 
@@ -322,15 +319,15 @@ void require_measured(const ProfileTables& profile, const std::string& path, con
                       const World& world, DType dtype, bool elsewhere) {
   const auto require = [&](const std::string& what, const std::string& expected, const std::string& found) {
     if (expected == found) return;
-    refuse_input(path, "a profile of another {}: expected '{}', found '{}'", what, expected, found);
+    refuse_input(path, "the profile is of another {}: expected '{}', found '{}'", what, expected, found);
   };
   if (!elsewhere) {
     require("device", world.device_name(), profile.device);
     require("processor", host_cpu(), profile.cpu);
     require("driver or library", world.software(), profile.software);
     if (world.quanta() > 0)
-      require("number of cores a device (--device-cores) or parts of a GPU", std::to_string(world.quanta()),
-              std::to_string(profile.quanta));
+      require("number of cores per device (--device-cores) or of parts of a GPU",
+              std::to_string(world.quanta()), std::to_string(profile.quanta));
   }
   require("precision", std::string(to_string(dtype)), profile.dtype);
   require("size of values", std::to_string(bytes_of(dtype)), std::to_string(profile.value_bytes));

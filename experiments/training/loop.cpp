@@ -60,8 +60,9 @@ void require_finite(const TrainingStep& done) {
   const auto without_sign = [](double value) { return std::isnan(value) ? std::abs(value) : value; };
   refuse_input(
       fmt::format("step {}", done.step),
-      "the loss is {} and the norm of all gradients {}, expected finite numbers. The step was not taken. A smaller "
-      "--learning-rate, a longer --warm-up or --clip-norm may help, from a checkpoint on (--resume)",
+      "the loss is {} and the norm of all gradients {}, expected finite numbers. The step was not "
+      "taken. Continue from a checkpoint (--resume); a smaller --learning-rate, a longer --warm-up or "
+      "--clip-norm may help",
       without_sign(done.loss), without_sign(norm));
 }
 
@@ -267,8 +268,8 @@ void require_same_program(World& world, const Program& program) {
   const std::string own = std::to_string(hash_of(program));
   if (world.broadcast(own) == own) return;
   throw Error(ErrorKind::input, "rank " + std::to_string(world.local_ranks().front()) +
-                                    " has made another program of the step's schedule than rank 0; the ranks "
-                                    "of a run need the same options, data and processors");
+                                    " made another program from the step's schedule than rank 0; all "
+                                    "ranks of a run need the same options, data and processors");
 }
 
 }  // namespace dflop

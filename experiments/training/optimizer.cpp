@@ -31,7 +31,7 @@ Number number_of(const std::string& option, const std::string& text) {
   Number number{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc{} || end != text.data() + text.size() || !std::isfinite(static_cast<double>(number)))
-    refuse_input("", "optimizer of a checkpoint: expected a number as {}, found '{}'", option, text);
+    refuse_input("", "optimizer of a checkpoint: expected a number for {}, found '{}'", option, text);
   return number;
 }
 
@@ -136,12 +136,10 @@ OptimizerChoice read_optimizer(const Values& values, std::int64_t steps) {
 void check_optimizer(const OptimizerChoice& choice) {
   const RateSchedule& rate = choice.rate;
   if (rate.floor > 0 && rate.kind == RateKind::constant)
-    refuse_option("rate-floor",
-                  "is where a rate falls to; expected another --rate-schedule than constant with it");
-  if (rate.decay > 0 && rate.kind != RateKind::wsd)
-    refuse_option("decay-steps", "is of the schedule wsd; expected --rate-schedule wsd with it");
+    refuse_option("rate-floor", "needs a --rate-schedule other than constant, whose rate falls");
+  if (rate.decay > 0 && rate.kind != RateKind::wsd) refuse_option("decay-steps", "needs --rate-schedule wsd");
   if (rate.decay == 0 && rate.kind == RateKind::wsd)
-    refuse_option("rate-schedule", "wsd falls in its last steps; expected --decay-steps N with it");
+    refuse_option("rate-schedule", "wsd falls in its last steps and needs --decay-steps N");
 }
 
 OptimizerSettings settings_of(const OptimizerChoice& choice) {

@@ -145,7 +145,7 @@ void assume_data(AssumptionBlock& block, const DataOrigin& data, std::int64_t lo
   const SampleCut& cut = data.cut;
   std::string text = fmt::format("{} samples of {}", data.samples, data.name);
   if (cut.samples == 0 && longest > 0 && cut.longest > 0)
-    text += fmt::format("; none is longer than {} tokens, where they would be cut", longest);
+    text += fmt::format("; none is longer than the max length of {} tokens", longest);
   block.add("data", text, {{"samples", data.samples}});
   for (const std::string& line : data.assumptions) {
     if (line != describe(cut, data.samples)) {
@@ -154,11 +154,10 @@ void assume_data(AssumptionBlock& block, const DataOrigin& data, std::int64_t lo
     }
     block.add(
         "data",
-        line +
-            (cut.drops
-                 ? ""
-                 : ": the encoder still processes all of these (--drop-long leaves them out), and a run that "
-                   "trains on whole samples takes longer and needs more memory"),
+        line + (cut.drops
+                    ? ""
+                    : ": the encoder still processes them whole (--drop-long drops them); a run that trains "
+                      "on whole samples takes longer and needs more memory"),
         {{"samples_left_out", cut.drops},
          {"cut_samples", cut.samples},
          {"cut_at_tokens", cut.longest},
@@ -170,17 +169,20 @@ void assume_data(AssumptionBlock& block, const DataOrigin& data, std::int64_t lo
 
 void assume_preset(AssumptionBlock& block, const std::string& cluster, const std::optional<Origin>& profile) {
   if (profile) {
-    block.add("preset", fmt::format("measured: costs are those of the profile {}", profile->name),
+    block.add("preset", fmt::format("measured: costs come from the profile {}", profile->name),
               {{"grade", to_string(Grade::measured)}});
     return;
   }
   for (const auto& [name, notes] : find_cluster_notes(cluster)) {
     std::string text = fmt::format("{}: {}", name, describe(notes));
-    if (notes.grade == Grade::unknown) text += ": its file does not say what its figures were held against";
+    if (notes.grade == Grade::unknown)
+      text +=
+          ": its file does not say what its figures were compared "
+          "with";
     if (notes.grade == Grade::nominal)
       text +=
-          "; trust neither hours nor small differences between plans: a fitted preset of these GPUs, where "
-          "there is one, is a second opinion (docs/calibration.md)";
+          "; do not trust hours or small differences between plans: if there is a fitted preset of these "
+          "GPUs, it gives a second opinion (docs/calibration.md)";
     block.add(
         "preset", text,
         {{"name", name}, {"grade", to_string(notes.grade)}, {"error", Cell(notes.error)}, {"of", notes.of}});
@@ -195,16 +197,21 @@ void assume_links(AssumptionBlock& block, const std::string& cluster, const Clus
                            const std::optional<double>& line_rate) {
     const double rate = link.bandwidth_bytes_per_s;
     if (rate == as_named.bandwidth_bytes_per_s) return;
-    std::string text = fmt::format("{}: {} are taken as achieved; the cluster's achieved figure is {}", which,
-                                   rate_text(rate), rate_text(as_named.bandwidth_bytes_per_s));
-    if (line_rate) text += fmt::format(" of a line rate of {}", rate_text(*line_rate));
+    std::string text = fmt::format(
+        "{}: {} are taken as achieved bandwidth; the cluster's own figure is "
+        "{}",
+        which, rate_text(rate), rate_text(as_named.bandwidth_bytes_per_s));
+    if (line_rate) text += fmt::format(", of a line rate of {}", rate_text(*line_rate));
     if (line_rate && rate >= *line_rate)
-      text +=
-          fmt::format("; {} its line rate, which no message achieves: a faster link, or its printed rate?",
-                      rate > *line_rate ? "this is above" : "this is");
+      text += fmt::format(
+          "; {} its line rate, which no message achieves: is this a faster link, or the "
+          "printed rate?",
+          rate > *line_rate ? "this is above" : "this is");
     if (&link == &taken.inter_node && rate > taken.intra_node.bandwidth_bytes_per_s) {
-      text += fmt::format("; note: between nodes faster than inside one ({}); bits or bytes?",
-                          rate_text(taken.intra_node.bandwidth_bytes_per_s));
+      text += fmt::format(
+          "; note: links between nodes are faster than links inside a node ({}): bits or "
+          "bytes?",
+          rate_text(taken.intra_node.bandwidth_bytes_per_s));
     }
     block.add("links", text,
               {{"link", which},
@@ -223,7 +230,7 @@ void assume_heads(AssumptionBlock& block, const Plan& plan, const ModelSpec& mod
   for (const Padding& padding : all) {
     const int tp = padding.module == "LLM" ? plan.llm.tp : plan.encoder.tp;
     block.add("heads",
-              fmt::format("{}{}: tp {} pads {} {} to {}, which are paid for; Megatron-LM refuses this tp "
+              fmt::format("{}{}: tp {} pads {} {} to {}, at full cost; Megatron-LM rejects this tp "
                           "(--no-padded-heads)",
                           row.empty() ? "" : row + ", ", padding.module, tp, padding.heads, padding.what,
                           padding.computed),
@@ -238,8 +245,8 @@ void assume_heads(AssumptionBlock& block, const Plan& plan, const ModelSpec& mod
 void assume_layouts(AssumptionBlock& block, const std::vector<const Plan*>& plans) {
   if (std::ranges::none_of(plans, [](const Plan* plan) { return is_unconfirmed(plan->layout); })) return;
   block.add("layout",
-            "plans with * have modules that share GPUs, which is predicted and confirmed on no GPU "
-            "(docs/shares.md; --no-shared leaves them out)",
+            "plans with * have modules that share GPUs, which is predicted but not confirmed on any GPU "
+            "(docs/shares.md; --no-shared excludes them)",
             {{"unconfirmed", std::string(to_string(Layout::shared))}});
 }
 
@@ -272,11 +279,11 @@ void assume_choices(AssumptionBlock& block, const Plan& plan, const SearchOption
                        to_string(plan.optimizer_states), plan.zero1 ? "ZeRO-1" : "no ZeRO",
                        plan.sequence_parallel ? "sequence parallel" : "no sequence parallelism",
                        plan.clip_gradients ? ", gradients clipped" : ", gradients not clipped");
-  add("as given or usual", usual);
+  add("given or default", usual);
   if (plan.planner == "search" && !search.shared && search.layouts.empty()) {
     block.add("choices",
-              "layouts whose modules share GPUs were left out, so that plans of several orders or wishes are "
-              "of one kind (--layout shared looks at them)");
+              "layouts whose modules share GPUs were excluded, by --no-shared or because an order or "
+              "parallelism is given (--layout shared searches them)");
   }
 }
 

@@ -14,8 +14,8 @@ constexpr std::string_view kAllowance = "allowance";
 constexpr std::string_view kParts[] = {"data", "checkpoints", "evaluation", "restarts", "other"};
 constexpr double kMostPart = 10;
 constexpr const char* kOverheadForm =
-    "parts of the time of steps from 0 to 10, as 0.05 or data=0.02,checkpoints=0.01,evaluation=0.01,restarts=0.02,"
-    "allowance";
+    "fractions of step time from 0 to 10, such as 0.05 or "
+    "data=0.02,checkpoints=0.01,evaluation=0.01,restarts=0.02,allowance";
 
 double allowance_of(const std::vector<NamedNotes>& notes) {
   double most = 0;
@@ -73,20 +73,19 @@ Overhead read_overhead(const Values& values, const std::vector<NamedNotes>& note
 
 void assume_time(AssumptionBlock& block, const std::vector<NamedNotes>& notes, const Overhead& overhead,
                  bool has_hours) {
-  block.add(
-      "time",
-      "iterations are pure training steps: no launch gaps beyond the preset's, loading of data, fragmentation of "
-      "memory or lower clock under load is in them");
+  block.add("time",
+            "iterations are pure training steps: they exclude launch gaps beyond the preset's, data loading, "
+            "memory fragmentation and lower clocks under load");
   for (const auto& [name, of] : notes) {
     if (of.allowance) {
-      block.add("time",
-                fmt::format(
-                    "{}: where it was measured, from step to step took {:.1f} % more than the step's compute "
-                    "({}); it is not in the times of iterations",
-                    name, 100 * *of.allowance, of.allowance_source),
-                {{"name", name}, {"allowance", *of.allowance}});
+      block.add(
+          "time",
+          fmt::format("{}: when measured, the time from step to step was {:.1f} % longer than the step's "
+                      "compute ({}); iteration times exclude this",
+                      name, 100 * *of.allowance, of.allowance_source),
+          {{"name", name}, {"allowance", *of.allowance}});
     } else {
-      block.add("time", fmt::format("{}: no allowance for that was measured", name),
+      block.add("time", fmt::format("{}: no allowance for this was measured", name),
                 {{"name", name}, {"allowance", Cell()}});
     }
   }
@@ -94,14 +93,14 @@ void assume_time(AssumptionBlock& block, const std::vector<NamedNotes>& notes, c
   std::vector<std::string> parts;
   for (const auto& [name, part] : overhead.parts)
     parts.push_back(fmt::format("{} {:.3g} %", name, 100 * part));
-  block.add(
-      "time",
-      overhead.parts.empty()
-          ? "hours and what follows from them are of steps alone: nothing for data, checkpoints, evaluation and "
-            "restarts (--overhead)"
-          : fmt::format("hours and what follows from them have {:.3g} % beside steps: {} (--overhead)",
-                        100 * overhead.sum(), fmt::join(parts, ", ")),
-      {{"overhead", overhead.sum()}});
+  block.add("time",
+            overhead.parts.empty()
+                ? "hours and figures derived from them cover only steps, without time for data, checkpoints, "
+                  "evaluation and restarts (--overhead)"
+                : fmt::format("hours and figures derived from them include {:.3g} % in addition to steps: {} "
+                              "(--overhead)",
+                              100 * overhead.sum(), fmt::join(parts, ", ")),
+            {{"overhead", overhead.sum()}});
 }
 
 }  // namespace dflop

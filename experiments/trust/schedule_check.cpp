@@ -87,7 +87,7 @@ ScheduleFile scheduled_by(const std::vector<BinsOfIteration>& bins, const std::s
     const BinsOfIteration& own = bins[k];
     for (std::size_t i = 0; i < own.samples.size() && i < batches[k].size(); ++i) {
       if (own.samples[i] == batches[k][i].id) continue;
-      refuse_input(place, "expected sample '{}' in row {} of the iteration, as the batch has it, found '{}'",
+      refuse_input(place, "expected sample '{}' in row {} of the iteration, as in the batch, found '{}'",
                    batches[k][i].id, i, own.samples[i]);
     }
     if (own.bin.size() != batches[k].size())

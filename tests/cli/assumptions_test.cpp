@@ -144,7 +144,7 @@ TEST(AssumptionBlock, ComparesLikeWithLikeUnderAWish) {
   const RunResult shared = sandbox.run(plan + "1f1b --layout shared");
   ASSERT_EQ(shared.exit_code, 0) << shared.err;
   EXPECT_NE(shared.out.find(" *"), std::string::npos) << shared.out;
-  EXPECT_NE(shared.out.find("confirmed on no GPU"), std::string::npos) << shared.out;
+  EXPECT_NE(shared.out.find("not confirmed on any GPU"), std::string::npos) << shared.out;
 }
 
 // Qwen2.5-VL-7B has 28 heads and 4 KV heads, and an encoder with 16 heads: tp 8 computes 32 heads for the 28.
@@ -240,7 +240,7 @@ TEST(AssumptionBlock, CompareHasSpreadMemoryAndHours) {
   EXPECT_DOUBLE_EQ(time["overhead"], 0.05);
   const json kept = run_json(sandbox, compare + "--seeds 1 --drop-long --max-tokens 4000");
   const std::string last = kept["assumptions"]["time"].back()["text"];
-  EXPECT_TRUE(last.starts_with("--train-samples counts samples that are kept")) << last;
+  EXPECT_TRUE(last.starts_with("--train-samples counts only samples that are kept")) << last;
   testing::expect_error(sandbox.run(compare + "--overhead date=0.1"),
                         {"--overhead", "data=0.02", "'date=0.1'"});
   testing::expect_error(sandbox.run(compare + "--overhead allowance"),

@@ -157,7 +157,8 @@ TEST(Calibrate, WritesAClusterThatOtherCommandsRead) {
   const RunResult second = sandbox.run(command + "two.json");
   EXPECT_EQ(first.out, second.out);
   EXPECT_EQ(first.err.find("do not plan"), std::string::npos) << first.err;
-  EXPECT_NE(first.err.find("b200 was fitted before, with an error of 2.1 %"), std::string::npos) << first.err;
+  EXPECT_NE(first.err.find("b200 was already fitted, with an error of 2.1 %"), std::string::npos)
+      << first.err;
   const json cluster = json::parse(testing::read_all(sandbox.path("one.json")));
   EXPECT_EQ(cluster["fit"]["sets"][0]["rows"], 12);
   EXPECT_EQ(cluster["fit"]["folds"], 5);
@@ -413,13 +414,13 @@ TEST(Calibrate, TakesLiveRecordings) {
   EXPECT_EQ(set["rows"], 6);
   const std::string other = command + "--model llava-ov-llama3-8b";
   testing::expect_error(sandbox.run(other),
-                        {"run.json.gz: made of different things than --model: model tiny-vlm", "--mixed"});
+                        {"run.json.gz: made with other inputs than --model: model tiny-vlm", "--mixed"});
   const testing::RunResult mixed = sandbox.run(other + " --mixed");
   EXPECT_EQ(mixed.exit_code, 2);
   EXPECT_NE(mixed.err.find("iterations[0]: expected the 32 LLM layers of 'llava-ov-llama3-8b', found 2"),
             std::string::npos)
       << mixed.err;
-  testing::expect_error(sandbox.run(command), {"option '--model'", "expected both or none"});
+  testing::expect_error(sandbox.run(command), {"option '--model'", "give both options or neither"});
   testing::expect_error(sandbox.run("calibrate --cluster a100-80g-vtrain --model tiny-vlm"),
                         {"option '--model'"});
   testing::expect_error(sandbox.run("calibrate --cluster a100-80g"), {"expected measurements"});

@@ -264,7 +264,7 @@ TEST(Compare, PlansOfOnesOwnAreRows) {
       sandbox, "--systems pytorch,search --layout uniform --budget 1 --scheduler random --plan mine.json");
   ASSERT_EQ(systems.size(), 3u);
   EXPECT_EQ(systems[1]["system"], "mine");
-  EXPECT_EQ(systems[1]["chooses"], "nothing: a plan of the user's");
+  EXPECT_EQ(systems[1]["chooses"], "nothing: the user's own plan");
   EXPECT_EQ(systems[1]["iteration_s_mean"], systems[0]["iteration_s_mean"]);
   EXPECT_EQ(systems[2]["system"], "search");
 

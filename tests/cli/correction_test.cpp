@@ -231,13 +231,15 @@ TEST_F(CorrectionCommand, RefusesBadOptions) {
   refuses("--tracking-cost 1", "option '--tracking-cost'");
   refuses("--window 0", "option '--window'");
   refuses("--out learned.json",
-          "option '--out': expected one of --fractions and one of --latencies, found 15 pairs");
+          "option '--out': expected one fraction and one latency (--fractions, --latencies), found 15 "
+          "pairs");
   refuses("--scheduler best", "best");
   std::string large = kPlan;
   large.replace(large.find("\"gbs\": 128"), 10, "\"gbs\": 512");
   write_all(box.path("plan.json"), large);
   refuses("--iterations 2 --window 7813 --new-data traces/datasets/vision_mix.csv",  // x 512 = 4,000,256
-          "at most 4000000 samples in all, 7812 global batches of 512, found 7813");
+          "at most 7812 global batches of 512 samples with --new-data (4000000 samples in all), found "
+          "7813");
   EXPECT_FALSE(box.has("learned.json"));
 }
 

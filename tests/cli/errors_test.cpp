@@ -53,7 +53,7 @@ TEST(Errors, Options) {
   // integers.
   for (const std::string large : {"--seed 18446744073709551615", "--seed 1e18", "--seed 1e308"})
     expect_error(sandbox.run("plan --model tiny-vlm --cluster h100 --gbs 4 " + large),
-                 {"'--seed'", "a whole number below 2^63, or below 2^53 where it has an exponent"});
+                 {"'--seed'", "a whole number below 2^63, or below 2^53 if it has an exponent"});
   expect_error(sandbox.run(plan + "--cluster a100:4 --gbs 8"), {"did you mean 'a100-80g'?"});
   expect_error(sandbox.run(plan + "--cluster a100-80g-vtrain:1 --gbs 8 --planner best"),
                {"best", "megatron"});
@@ -68,7 +68,7 @@ TEST(Errors, Options) {
                {"--pipeline-schedule", "encoder-in-bubbles", "--planner pytorch"});
   expect_error(sandbox.run(schedule + "interleaved"), {"--chunks", "required with interleaved"});
   expect_error(sandbox.run(schedule + "zb-v --chunks 3"), {"--chunks", "from 2 to 2", "3"});
-  expect_error(sandbox.run("compare" + schedule.substr(4) + "zb-v"), {"one stage a rank", "zb-v"});
+  expect_error(sandbox.run("compare" + schedule.substr(4) + "zb-v"), {"one stage per rank", "zb-v"});
   expect_error(sandbox.run(plan + "--cluster a100-80g-vtrain:1 --gbs 8 --assume-image 0x5"),
                {"--assume-image", "0x5"});
   expect_error(sandbox.run(plan + "--cluster a100-80g-vtrain:1 --gbs 8 --assume-video 640x360"),

@@ -284,7 +284,7 @@ TEST_F(Fidelity, RefusesAFolderThatCannotBeMade) {
   for (const std::string out : {"file", "file/out", "/proc/out", "/proc/out/of/sight"}) {
     const RunResult result = run("--steps 1 --out " + out);
     EXPECT_EQ(result.exit_code, 2) << out;
-    EXPECT_NE(result.err.find(out + ": the directory could not be made"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find(out + ": the directory cannot be created"), std::string::npos) << result.err;
   }
 }
 
@@ -382,12 +382,12 @@ TEST_F(FidelityOfRecordings, OtherProgramsRunsAreRowsBesideOthers) {
 }
 
 TEST_F(FidelityOfRecordings, RefusesThoseOfUnknownShape) {
-  const std::string how = "'--plan' and '--schedule' of 'dflop import' give both";
+  const std::string how = "'dflop import' adds both with '--plan' and '--schedule'";
   import("bare.json", "");
   testing::expect_error(judge("bare.json --profile p.json"), {"bare.json: expected shapes of stages", how});
   import("planned.json", "--plan traces/kineto/plans/e1l2.json");
   testing::expect_error(judge("planned.json --profile p.json"),
-                        {"planned.json: expected what each forward and backward computed", how});
+                        {"planned.json: expected the work of each forward and backward", how});
   testing::write_all(sandbox.path("pipeline.json"), testing::two_stages());
   run_well("simulate --pipeline pipeline.json --out raw.json");
   testing::expect_error(judge("raw.json --profile p.json"), {"raw.json: expected shapes of stages"});
@@ -399,7 +399,7 @@ TEST_F(FidelityOfRecordings, RefusesAProfileOfSomethingElse) {
   other.model.llm.ffn += 1;
   testing::write_all(sandbox.path("other.json"), to_json(other));
   testing::expect_error(judge("t.json --profile other.json"),
-                        {"other.json: recording 't.json': a profile of another model"});
+                        {"other.json: recording 't.json': the profile is of another model"});
   ProfileTables two = profile();
   two.tp.erase(two.tp.begin());
   testing::write_all(sandbox.path("two.json"), to_json(two));
@@ -412,13 +412,13 @@ TEST_F(FidelityOfRecordings, OptionsOfLiveRunsAreRefused) {
   for (const char* option : {"steps 3", "warm-up 3", "gbs 4", "seed 2", "budget-s 1", "device host",
                              "data small.csv", "cores 2", "foreign-profile"}) {
     testing::expect_error(judge(std::string("t.json --profile p.json --") + option),
-                          {"is of live runs, found with '--recordings'"});
+                          {"applies only to live runs, found with '--recordings'"});
   }
-  testing::expect_error(judge("t.json"), {"option '--recordings': expected '--profile FILE' with it"});
+  testing::expect_error(judge("t.json"), {"option '--recordings': needs '--profile FILE'"});
   testing::expect_error(judge("t.json --profile p.json --plans grid.json"),
-                        {"option '--recordings': takes the place of '--plans', found both"});
+                        {"option '--recordings': cannot be combined with '--plans'"});
   testing::expect_error(sandbox.run("fidelity --profile p.json"),
-                        {"option '--plans': expected it or '--recordings', found neither"});
+                        {"option '--plans': expected this option or '--recordings', found neither"});
 }
 
 }  // namespace fidelity_test

@@ -51,7 +51,7 @@ TEST(Generate, SaysWhatATrainedModelHasLearned) {
 TEST(Generate, RefusesWhatIsNoModelOrNoData) {
   const Sandbox sandbox;
   expect_error(sandbox.run("generate --model tiny-vlm --data traces/emoji/held-out.tar"),
-               {"option '--model'", "expected a folder of transformers", "tiny-vlm"});
+               {"option '--model'", "expected the folder of a Transformers model", "tiny-vlm"});
   expect_error(sandbox.run("generate --hf traces/emoji/model --data traces/datasets/vision_mix.csv"),
                {"option '--data'", "expected tars"});
   expect_error(sandbox.run("generate " + kEmoji), {"traces/emoji/model", "expected a model's weights"});

@@ -249,7 +249,8 @@ TEST(JoinedSteps, ReplaysSayThatMostStepsAreLeftOut) {
   EXPECT_NE(
       sandbox.run("replay --trace run.json")
           .err.find(
-              "inconsistent_step: 2 of 3 steps are left out, and those that are kept may be unlike them"),
+              "inconsistent_step: 2 of 3 steps are left out, and the steps that are kept may differ from "
+              "them"),
       std::string::npos);
 }
 
@@ -280,7 +281,9 @@ TEST(JoinedSteps, WhatOnlyPipelinesHaveIsRefused) {
   ASSERT_EQ(sandbox.run("import --kineto 'traces/kineto/ddp/rank*.json' --out run.json").exit_code, 0);
   for (const std::string option : {"--pipeline-schedule gpipe", "--microbatches 4"})
     expect_error(sandbox.run("replay --trace run.json " + option),
-                 {option.substr(0, option.find(' ')), "run.json", "is of ranks that meet in collectives"});
+                 {option.substr(0, option.find(' ')), "run.json",
+                  "has ranks that meet in collectives, but no "
+                  "stages and microbatches"});
 }
 
 // Two ranks of an FSDP step, times in milliseconds. The first all-gather delays both; the second runs behind

@@ -310,7 +310,7 @@ TEST(KernelsOfProfiles, AreOfTheirMachine) {
   EXPECT_NE(taken(machine, profile).find("key 'software'"), std::string::npos);
   // What runs on a part of a device takes other times, which no file of kernels has.
   profile.tables.tp.emplace_back().part.emplace();
-  EXPECT_NE(taken(machine, profile).find("p.json: expected tables of whole devices"), std::string::npos);
+  EXPECT_NE(taken(machine, profile).find("p.json: expected only tables of whole devices"), std::string::npos);
 }
 
 }  // namespace kernels_test

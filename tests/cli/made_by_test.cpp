@@ -82,12 +82,11 @@ TEST_F(MadeBy, MixingIsRefusedUnlessItIsMeant) {
   testing::write_all(sandbox.path("part.csv"), rows.substr(0, end));
   ran("schedule --plan p.json --iterations 2 --data part.csv --out other.json");
   const std::string replay = "replay --trace t.json --plan p.json --schedule other.json ";
-  testing::expect_error(sandbox.run(replay), {"p.json: made of different things than other.json: data",
+  testing::expect_error(sandbox.run(replay), {"p.json: made with other inputs than other.json: data",
                                               "vision_mix.csv", "part.csv", "--mixed"});
   const RunResult mixed = sandbox.run(replay + "--mixed");
   EXPECT_EQ(mixed.exit_code, 0) << mixed.err;
-  EXPECT_NE(mixed.err.find("dflop: note: p.json is made of different things"), std::string::npos)
-      << mixed.err;
+  EXPECT_NE(mixed.err.find("dflop: note: p.json was made with other inputs"), std::string::npos) << mixed.err;
 }
 
 /// Samples of vision_mix.csv are longer than 100 tokens, and those of short.csv are not.

@@ -96,7 +96,7 @@ TEST_F(MixedNodes, NamesThatCannotBeAreRefused) {
   expect_error(plan("a100-80g:1+h10:1", ""), {"unknown cluster 'h10'", "did you mean 'h100'"});
   expect_error(plan("a100-80g:1+", ""), {"cluster ''", "as a100-80g:15+h100:1"});
   expect_error(plan("a100-80g:1+h100:0", ""), {"a number of nodes from 1 to 4096", "found '0'"});
-  expect_error(plan("a100-80g:4000+h100:97", ""), {"at most 4096 nodes together", "found 4097"});
+  expect_error(plan("a100-80g:4000+h100:97", ""), {"at most 4096 nodes in all", "found 4097"});
   ASSERT_EQ(simulate("a100-80g:1+h100:1").exit_code, 0);
   expect_error(sandbox.run("simulate --plan p.json --schedule s.json --stage-gpu 0=b200"),
                {"--stage-gpu", "GPUs of one type"});

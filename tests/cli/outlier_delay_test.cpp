@@ -173,11 +173,11 @@ TEST_F(ScheduleWithOutliers, SessionsSayWhatTheirWindowsNeed) {
   const json next = {{"method", "next"}, {"params", {{"session", 1}}}};
   const std::vector<json> answers = served(
       sandbox, {{{"method", "open"}, {"params", {{"bins", 2}, {"delay_outliers", 3}}}}, push, next, longer});
-  EXPECT_NE(answers[2].dump().find("expected 3 batches to be pushed first, a window, or a last one with "
-                                   "'ends_window', found 1"),
+  EXPECT_NE(answers[2].dump().find("expected a window of 3 batches, or a shorter one with 'ends_window', "
+                                   "to be pushed first, found 1"),
             std::string::npos)
       << answers[2];
-  EXPECT_NE(answers[3].dump().find("as many as the batch before has, 3, of the same window, found 4"),
+  EXPECT_NE(answers[3].dump().find("expected 3, as in the previous batch of the same window, found 4"),
             std::string::npos)
       << answers[3];
 }
@@ -196,8 +196,8 @@ TEST_F(ScheduleWithOutliers, RunsSayWhatHasMoved) {
   }
   ASSERT_GT(moved, 0);
   const std::string line = fmt::format(
-      "outliers are delayed in windows of 4 batches of 4x2 bins; {} of {} samples have moved, by ", moved,
-      16 * kIterations);
+      "outliers are delayed in windows of 4 batches of 4x2 bins; {} of {} samples have moved, by at most ",
+      moved, 16 * kIterations);
   EXPECT_NE(result.err.find(line), std::string::npos) << result.err;
   ASSERT_TRUE(file.made_by && file.made_by->data);
   EXPECT_EQ(file.made_by->data->delay.find(line), 0u) << file.made_by->data->delay;
@@ -213,13 +213,13 @@ TEST_F(ScheduleWithOutliers, OptionsThatDoNotFitAreRefused) {
   };
   const std::string of_plan = "schedule --plan plan.json " + kData;
   refused(of_plan + "--delay-outliers -1", "option '--delay-outliers': expected a whole number from 0");
-  refused(of_plan + "--outlier-bins 4x2", "expected '--delay-outliers K' with it");
+  refused(of_plan + "--outlier-bins 4x2", "needs '--delay-outliers K' with K of at least 1");
   for (const char* bins : {"4", "4x", "x2", "0x2", "4x2x", "17x1", "4x5"}) {
     refused(of_plan + "--delay-outliers 2 --outlier-bins " + bins,
-            "option '--outlier-bins': expected MxD, as 16x4");
+            "option '--outlier-bins': expected MxD, such as 16x4");
   }
   refused("compare --model tiny-vlm --cluster a100-80g:1 --delay-outliers 2 " + kData + kBatches,
-          "expected '--outlier-bins MxD' with it");
+          "needs '--outlier-bins MxD'");
 }
 
 struct TrainWithOutliers : ScheduleWithOutliers {

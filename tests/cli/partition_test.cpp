@@ -130,7 +130,8 @@ TEST_F(PartitionTest, CapsAreObeyedOrTheItemIsNamed) {
   refused(kFour, "--bins 2 --token-cap 59", {"infeasible", "item 0 ('a') has 60 LLM tokens, the cap is 59"},
           3);
   refused(kFour, "--bins 2 --token-cap 79", {"infeasible", "160 LLM tokens in all"}, 3);
-  refused("id,encoder_s,llm_s\na,1,1\n", "--bins 1 --token-cap 9", {"items.csv", "'tokens' is missing"});
+  refused("id,encoder_s,llm_s\na,1,1\n", "--bins 1 --token-cap 9",
+          {"items.csv", "expected a column 'tokens'"});
 }
 
 TEST_F(PartitionTest, BadInputHasOneError) {

@@ -76,7 +76,7 @@ TEST(ProfileOption, RefusesOptionsOfLinksThatWereMeasured) {
   const std::string simulate = "simulate --plan plan.json --schedule s.json --profile p.json ";
   for (const std::string& run : {plan, schedule, simulate}) {
     testing::expect_error(sandbox.run(run + "--inter-node-bandwidth x2"),
-                          {"'--inter-node-bandwidth'", "'--profile' has what was measured"});
+                          {"'--inter-node-bandwidth'", "'--profile' has measured times"});
   }
   testing::expect_error(sandbox.run(simulate + "--collectives ring"), {"'--collectives'"});
   const auto seconds = [&](const std::string& options) {
@@ -97,7 +97,7 @@ TEST(ProfileOption, IsOfOneTypeOfGpuAndOnlyHelpsAReplay) {
   testing::write_all(sandbox.path("p.json"), to_json(profile));
   const std::string plan = "plan --model tiny-vlm --data small.csv --iterations 1 --gbs 8 ";
   testing::expect_error(sandbox.run(plan + "--cluster a100-80g:1+h100:1 --profile p.json"),
-                        {"p.json", "GPUs of one type", "found 2"});
+                        {"p.json", "one GPU type", "found 2"});
   for (const std::string tp : {"1", "2"}) {
     ASSERT_EQ(sandbox
                   .run(plan + "--cluster a100-80g:1 --layout uniform --pp 1 --dp 1 --tp " + tp + " --out p" +

@@ -118,11 +118,12 @@ TEST_F(Profile, GoesOnWithWhatWasMeasured) {
   ASSERT_EQ(modes.tp.size(), 3u);
   EXPECT_EQ(modes.tp[1].mode, (TpMode{2, false}));
   EXPECT_EQ(modes.tp[2], first.tp[0]);
-  testing::expect_error(measure("--resume --seed 5"),
-                        {"p.json: a profile of other settings: expected --seed 5", "found 1"});
+  testing::expect_error(
+      measure("--resume --seed 5"),
+      {"p.json: the profile was measured with other settings: expected --seed 5", "found 1"});
   testing::expect_error(
       sandbox.run("profile --model small-vlm --budget-s 0.1 --most-tokens 64 --out p.json --resume"),
-      {"p.json: a profile of another model"});
+      {"p.json: the profile is of another model"});
 }
 
 /// Tables of version 1 have no memory of their own. A note says how they are handled.
@@ -258,7 +259,7 @@ TEST_F(Profile, IsOfOneDeviceAndModel) {
   testing::write_all(sandbox.path("slow.json"), slow.dump());
   expect_training_refused("slow.json", "key 'optimizer.s_per_parameter': expected a number from 0 to 0.001");
   testing::expect_error(sandbox.run("train --steps 1 --foreign-profile"),
-                        {"option '--foreign-profile': expected '--profile FILE' with it"});
+                        {"option '--foreign-profile': needs '--profile FILE'"});
 }
 
 /// The command that the error suggests adds the missing tables.
@@ -382,7 +383,7 @@ TEST_F(ProfileOfPlans, PlannersChooseNoDpWithoutReductions) {
   write_profile("p.json", {{1, false}}, false);
   EXPECT_EQ(plan("--planner search").exit_code, 3);
   testing::expect_error(plan("--planner dflop"),
-                        {"p.json: expected times of all-reduces, as the plan has dp"});
+                        {"p.json: expected times of all-reduces, because the plan has dp"});
 }
 
 TEST_F(ProfileOfPlans, RefusesWhatWasNotMeasured) {
@@ -397,13 +398,14 @@ TEST_F(ProfileOfPlans, RefusesWhatWasNotMeasured) {
   testing::expect_error(run("simulate", "--plan split.json --schedule schedule.json"), {tp});
   testing::expect_error(
       run("plan", "--data samples.json --model small-vlm --cluster a100-80g:1 --gbs 2"),
-      {"p.json: a profile of another model: 'tiny-vlm' there and 'small-vlm' here differ in sizes"});
+      {"p.json: the profile is of another model: its 'tiny-vlm' and 'small-vlm' here differ in size"});
   testing::expect_error(
       run("simulate", "--plan plan.json --schedule schedule.json --stage-gpu 0=h100"),
-      {"option '--stage-gpu': prices by GPU, in whose place '--profile' has what was measured"});
+      {"option '--stage-gpu': cannot be combined with '--profile', which has measured times instead of a "
+       "GPU's"});
   testing::write_all(sandbox.path("pipeline.json"), testing::two_stages());
   testing::expect_error(run("simulate", "--pipeline pipeline.json"),
-                        {"option '--profile': of plans, found with '--pipeline'"});
+                        {"option '--profile': applies only to plans, found with '--pipeline'"});
 }
 
 }  // namespace profile_test

@@ -44,14 +44,16 @@ TEST_F(ReplayLive, LeavesTheFirstStepOut) {
 
 TEST_F(ReplayLive, SplitsBackwardsByTheModelThatWasRecorded) {
   const RunResult result = ran("replay --trace r.json --pipeline-schedule zb-h1");
-  EXPECT_NE(result.err.find("weight parts of whole backwards, by the model's FLOP: "), std::string::npos)
+  EXPECT_NE(result.err.find("fractions of whole backwards that run as weight parts, by the model's FLOP: "),
+            std::string::npos)
       << result.err;
   json trace = json::parse(testing::read_all(sandbox.path("r.json")));
   trace.erase("made_by");
   testing::write_all(sandbox.path("r.json"), trace.dump());
   const RunResult unknown = sandbox.run("replay --trace r.json --pipeline-schedule zb-h1");
   EXPECT_EQ(unknown.exit_code, 2);
-  EXPECT_NE(unknown.err.find("'--weight-share' has to say"), std::string::npos) << unknown.err;
+  EXPECT_NE(unknown.err.find("give the weight part of a backward with '--weight-share'"), std::string::npos)
+      << unknown.err;
 }
 
 TEST_F(ReplayLive, AProfileKnowsSharesAndMemory) {

@@ -136,14 +136,14 @@ TEST_F(ReplayWhatIf, ContentionSharesTheLinksOfACluster) {
                    0.140);
   write_cluster(1);
   expect_refused("--network contention --cluster ./slow.json", {"'--cluster'", "the 2 GPUs", "with 1"});
-  expect_refused("--network contention", {"'--network'", "'--cluster' or '--plan'", "found neither"});
+  expect_refused("--network contention", {"'--network'", "'--cluster', '--plan'", "found neither"});
 }
 
 // Stage 0 sends F0's message at 10 ms and F1's at 20. Messages of 3 ms and 6 ms follow each other, but
 // messages of 30 ms overlap.
 TEST_F(ReplayWhatIf, SaysThatMessagesOverlapOnSlowerLinks) {
   record(two_stages("1f1b", 2));
-  const std::string overlap = "messages are sent while another is under way";
+  const std::string overlap = "messages overlap with another message";
   for (const std::string options : {"", "--bandwidth-scale 0.5", "--slow-link rank=1:0.5"})
     EXPECT_EQ(replay(options).err.find(overlap), std::string::npos) << options;
   for (const std::string options : {"--bandwidth-scale 0.1", "--slow-link rank=1:0.1"})
@@ -314,7 +314,7 @@ TEST_F(ReplayWhatIf, RefusesBadOrdersAndConditions) {
   record(R"({"schema": "dflop.pipeline", "version": 1, "schedule": "encoder-in-bubbles", "stages": 2,
     "microbatches": 2, "forward_s": 0.01, "backward_s": 0.02, "encoder_forward_s": 0.001,
     "encoder_backward_s": 0.002})");
-  expect_refused("--order o.json", {"as many stages on each", "3 stages on 2 ranks"});
+  expect_refused("--order o.json", {"the same number of stages on each", "3 stages on 2 ranks"});
 }
 
 TEST_F(ReplayWhatIf, SaysWhatItNeedsInPlaceOfAnImportedTimeline) {

@@ -99,7 +99,7 @@ TEST_F(SharedLive, IsPredictedFromTablesOfParts) {
       "train --steps 2 --format json --data small.csv --plan half.json --device-cores 2 "
       "--profile p.json";
   testing::expect_error(sandbox.run(train),
-                        {"tables of tp 1 on 1/2 of a device, which are not there", "--shares 1/2,1"});
+                        {"tables of tp 1 on 1/2 of a device, which the profile lacks", "--shares 1/2,1"});
   succeed(measure + "--shares 0.4999999,1/2,1 --resume");  // the same core
   const ProfileTables tables = parse_profile_tables(testing::read_all(sandbox.path("p.json")), "p.json");
   ASSERT_EQ(tables.tp.size(), 2U);
@@ -122,7 +122,9 @@ TEST_F(SharedLive, SharesAreWholeCores) {
   };
   refused("1/2", "--device-cores 2 or more");
   for (const char* shares : {"1/3", "1e-7", "0.9999999"})
-    refused(std::string(shares) + " --device-cores 2", "whole cores of --device-cores 2");
+    refused(std::string(shares) + " --device-cores 2",
+            "parts that are whole numbers of the 2 cores of "
+            "--device-cores");
   for (const char* shares : {"0", "2", "1/0", "a", "1/2,", "3/2"}) {
     refused(std::string(shares) + " --device-cores 2", "parts of a device above 0 and up to 1");
   }

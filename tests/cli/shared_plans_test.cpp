@@ -160,7 +160,7 @@ TEST_F(SharedPlans, AreRefusedWhereNothingRunsThem) {
   testing::expect_error(sandbox.run("plan " + kTarget + kData + "--planner megatron --no-shared"),
                         {"--no-shared"});
   testing::expect_error(sandbox.run("plan " + kTarget + kData + "--layout shared --no-shared"),
-                        {"option '--no-shared'", "found '--layout shared'"});
+                        {"option '--no-shared'", "cannot be combined with '--layout shared'"});
 }
 
 }  // namespace shared_plans_test

@@ -131,7 +131,7 @@ TEST(SimulatePipeline, RefusesBadUsageAndInput) {
   expect_error(sandbox.run("simulate --pipeline p.json --collectives ring"), {"'--collectives'"});
   expect_error(sandbox.run("simulate --pipeline p.json --stage-gpu 0=h100"), {"'--stage-gpu'"});
   expect_error(sandbox.run("simulate --pipeline p.json --program-out o.json"),
-               {"'--program-out'", "of plans"});
+               {"'--program-out'", "only to plans"});
   EXPECT_FALSE(sandbox.has("o.json"));
   expect_error(sandbox.run("simulate --pipeline missing.json"), {"missing.json"});
   expect_error(sandbox.run("simulate --pipeline p.json --order traces/pipelines/1f1b-order.json"),

@@ -85,7 +85,7 @@ TEST_F(SweepErrors, OptionsOfTheSearchForOtherPlanners) {
     EXPECT_EQ(cell["plan"].get<std::string>().starts_with("tp4"), wished) << cell;
   }
   EXPECT_GT(uniform, 0) << "cells of the search";
-  expect_refused("options", {"--seed-plans none.json"}, {"axes.options[0]", "'--seed-plans' is no option"});
+  expect_refused("options", {"--seed-plans none.json"}, {"axes.options[0]", "'--seed-plans' is not allowed"});
 }
 
 TEST_F(SweepErrors, ATextWhereANumberBelongs) {
@@ -117,7 +117,7 @@ TEST_F(SweepErrors, NodesBesideAClusterThatHasItsOwn) {
   ASSERT_EQ(cells.exit_code, 0) << cells.err;
   EXPECT_EQ(testing::rows_of(cells.out).at(0)["nodes"], 2) << cells.out;
   expect_refused(spec({{"cluster", {"a100-80g:1+h100:1"}}, {"nodes", {2}}}),
-                 {"axes.nodes", "'a100-80g:1+h100:1', which says how many it has"});
+                 {"axes.nodes", "'a100-80g:1+h100:1', which already gives it"});
 }
 
 TEST_F(SweepErrors, InKeys) {
@@ -171,9 +171,9 @@ TEST_F(SweepErrors, InDatabases) {
   expect_error(run_into("/dev/null"), {"/dev/null", "regular file"});
   const std::string text(5000, 'x');
   testing::write_all(sandbox_.path("text"), text);
-  expect_error(run_into("text"), {"text", "found a file that is none"});
+  expect_error(run_into("text"), {"text", "found another kind of file"});
   EXPECT_EQ(testing::read_all(sandbox_.path("text")), text);
-  expect_error(sandbox_.run("sweep export --db text"), {"text", "found a file that is none"});
+  expect_error(sandbox_.run("sweep export --db text"), {"text", "found another kind of file"});
   testing::write_all(sandbox_.path("empty"), "");
   expect_error(sandbox_.run("sweep export --db empty"), {"empty", "database of 'dflop sweep'"});
 

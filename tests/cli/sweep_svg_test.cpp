@@ -186,7 +186,7 @@ TEST(SweepPicture, MarksMeansOfSomeSeedsAlone) {
   EXPECT_EQ(line[1].missing, 0);
   const std::string svg = sweep_svg(picture);
   EXPECT_NE(svg.find(">2 of 3</text>"), std::string::npos) << svg;
-  EXPECT_NE(svg.find("hollow: means of the seeds that have a result"), std::string::npos) << svg;
+  EXPECT_NE(svg.find("hollow: means of only the seeds that have a result"), std::string::npos) << svg;
   const std::size_t first = svg.find("class='point'");
   EXPECT_EQ(svg.substr(first, 60).find("fill='#fff'"), std::string("class='point' ").size());
   const std::size_t second = svg.find("class='point'", first + 1);
@@ -212,7 +212,10 @@ TEST(SweepPicture, CaptionsAreNotCut) {
       shown += svg.substr(begin, svg.find('<', begin) - begin);
     }
     std::string expected = picture.caption + "; means over seeds, bars are their 95 % intervals";
-    if (length % 2 == 0) expected += "; hollow: means of the seeds that have a result, as 2 of 3";
+    if (length % 2 == 0)
+      expected +=
+          "; hollow: means of only the seeds that have a result, such as 2 of "
+          "3";
     std::erase(expected, ' ');
     std::erase(shown, ' ');  // at the ends of lines there is none
     ASSERT_EQ(shown, expected) << length;

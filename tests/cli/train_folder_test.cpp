@@ -80,7 +80,7 @@ TEST_F(TrainFolder, WritesTheSameWithAndWithoutCheckpoints) {
 TEST_F(TrainFolder, WantsALearningRateForWeightsOfAFolder) {
   const std::string run = "train --data d.csv --gbs 4 --steps 1 --model " + kModels + "internvl-300m-style ";
   testing::expect_error(sandbox.run(run),
-                        {"option '--learning-rate'", "0.01 is for random weights", "as 1e-5"});
+                        {"option '--learning-rate'", "0.01 is meant for random weights", "as 1e-5"});
   EXPECT_EQ(sandbox.run(run + "--learning-rate 0.01").exit_code, 0);
   EXPECT_EQ(sandbox.run(run + "--random-weights").exit_code, 0);
 }
@@ -203,7 +203,7 @@ TEST_F(TrainFolder, GoesOnWithNoOtherFormsOfItsLayers) {
     config[key] = value;
     const RunResult result = run("--steps 2 --resume");
     EXPECT_EQ(result.exit_code, 2);
-    const std::size_t expected = result.err.find("a checkpoint of another run: expected model");
+    const std::size_t expected = result.err.find("the checkpoint is from another run: expected model");
     EXPECT_LT(result.err.find(part, expected), result.err.find("found 'encoder", expected)) << result.err;
   };
   refuses("rms_norm_eps", 0.1, "RMS norm 0.1");
@@ -279,7 +279,7 @@ TEST_F(TrainFolder, RefusesOptionsWithoutEffect) {
 
 TEST_F(TrainFolder, ExportsNothingWithoutAFolder) {
   testing::expect_error(train("--model tiny-vlm --steps 1 --export out"),
-                        {"--export", "folder of transformers"});
+                        {"--export", "folder of a Transformers model"});
 }
 
 TEST_F(TrainFolder, SaysWhatOfAFolderIsMissing) {

@@ -118,7 +118,7 @@ TEST_F(TrainTars, OverwritesNoFileOfItsDataOrModel) {
     testing::expect_error(train("--steps 1 " + std::string(option) + " t/../t/s-0.tar", "t/s-{0..2}.tar"),
                           {"also the file of '--data'"});
     testing::expect_error(train("--steps 1 " + std::string(option) + " hf/config.json", "t"),
-                          {"is a file of the folder 'hf', which is the model's"});
+                          {"is a file of the model folder 'hf'"});
   }
   EXPECT_TRUE(testing::read_all(sandbox.path("t/s-0.tar")) == tar);
   for (const char* again : {"", "again "}) {
@@ -136,7 +136,7 @@ TEST_F(TrainTars, SaysThatTarsArePackedOrHaveNoSample) {
     testing::expect_error(train("--steps 1", name), {name, "packed with gzip", "unpack it"});
   }
   testing::write_all(sandbox.path("empty.tar"), std::string(1024, '\0'));
-  testing::expect_error(train("--steps 1", "empty.tar"), {"empty.tar", "expected samples, as KEY.json"});
+  testing::expect_error(train("--steps 1", "empty.tar"), {"empty.tar", "expected samples, such as KEY.json"});
 }
 
 TEST_F(TrainTars, AnIndexPlansAsTarsDo) {

@@ -136,7 +136,7 @@ TEST_F(Train, GoesOnWithOnePartOfASchedule) {
   testing::expect_error(sandbox.run("train --data small.csv --gbs 4 --steps 2 --decay-steps 2"),
                         {"--rate-schedule wsd"});
   const RunResult constant = sandbox.run(run + "--steps 5 --rate-schedule constant");
-  EXPECT_NE(constant.err.find("option '--decay-steps': is of the schedule wsd"), std::string::npos)
+  EXPECT_NE(constant.err.find("option '--decay-steps': needs --rate-schedule wsd"), std::string::npos)
       << constant.err;
 }
 
@@ -148,7 +148,7 @@ TEST_F(Train, SaysWhatToDoWithDamagedCheckpoints) {
   const std::string run = "train --data small.csv --gbs 4 --checkpoint run --steps 2";
   EXPECT_NE(sandbox.run(run + " --resume").err.find("remove them, or name another folder"),
             std::string::npos);
-  testing::expect_error(sandbox.run(run), {"has checkpoints already"});
+  testing::expect_error(sandbox.run(run), {"already has checkpoints"});
 }
 
 /// Clipping that came from a plan persists with a plan that does not clip.
@@ -239,7 +239,7 @@ TEST_F(Train, HasItsCheckpointsToItself) {
     const RunResult second =
         sandbox.run("train --steps 1 --data small.csv --gbs 4 --checkpoint run" + std::string(options));
     EXPECT_EQ(second.exit_code, 2) << second.err;
-    EXPECT_NE(second.err.find("option '--checkpoint': another run has 'run'"), std::string::npos)
+    EXPECT_NE(second.err.find("option '--checkpoint': another run uses 'run'"), std::string::npos)
         << second.err;
   }
   first.send(SIGKILL);
@@ -271,7 +271,8 @@ TEST_F(Train, WhatIsInTheWayOfACheckpointIsSaidBeforeTraining) {
   const RunResult result = sandbox.run("train --steps 3 --data small.csv --gbs 4 --checkpoint run --every 1");
   EXPECT_EQ(result.err.find("step 1/3"), std::string::npos) << result.err;
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_NE(result.err.find("run/step-00000002: is no checkpoint and has the name of one"), std::string::npos)
+  EXPECT_NE(result.err.find("run/step-00000002: has the name of a checkpoint but is not one"),
+            std::string::npos)
       << result.err;
   train("--steps 1 --checkpoint run");           // it writes no second checkpoint
   train("--steps 3 --checkpoint run --resume");  // nor does this run
@@ -290,7 +291,7 @@ TEST_F(Train, PlansThatCannotBeTrainedAreNamed) {
     testing::expect_error(sandbox.run("train --steps 1 --plan plan.json"), {"plan.json: ", message});
   };
   plan.gbs = 1 << 24;
-  expect("key 'gbs': expected at most 65536, of which a step can be trained live");
+  expect("key 'gbs': expected at most 65536 for a live step");
   plan.gbs = 4;
   plan.encoder.tp = plan.llm.tp = 4;
   expect("cannot be split over tp 4");
@@ -340,7 +341,7 @@ TEST_F(Train, FoldersThatAreNamedAsCheckpointsAreNone) {
   std::filesystem::create_directories(sandbox.path("run/step-00000006/kept"));
   const RunResult result = sandbox.run("train --steps 6 --data small.csv --gbs 4 --checkpoint run --resume");
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_NE(result.err.find("run/step-00000006: is no checkpoint and has the name of one"),
+  EXPECT_NE(result.err.find("run/step-00000006: has the name of a checkpoint but is not one"),
             std::string::npos);
   EXPECT_EQ(result.err.find("step 5/6"), std::string::npos) << "before training";
 }
@@ -398,7 +399,7 @@ TEST_F(Train, SaysBeforeItReadsDataWhatIsWrong) {
   const auto refuses = [&](const std::string& options, const std::vector<std::string>& parts) {
     testing::expect_error(sandbox.run("train --steps 1 --data none.csv " + options), parts);
   };
-  refuses("--rate-schedule wsd", {"--rate-schedule", "--decay-steps N with it"});
+  refuses("--rate-schedule wsd", {"--rate-schedule", "needs --decay-steps N"});
   refuses("--beta1 2", {"--beta1"});
   refuses("--log none/x.jsonl", {"none/x.jsonl"});
 }
@@ -499,23 +500,22 @@ TEST_F(Train, RefusesWhatItCannotDo) {
   refused("--steps 2 --device gpu", 2, "option '--device': expected " + devices + ", found 'gpu'");
   refused("--steps 2 --device nccl", 2,
           "expected RANK (torchrun), OMPI_COMM_WORLD_RANK (mpirun) or SLURM_PROCID");
-  refused("--steps 2 --partition", 2, "option '--partition': expected --device cuda with it, found host");
+  refused("--steps 2 --partition", 2, "option '--partition': needs --device cuda, found host");
   refused("--steps 2 --attention-sums any", 2,
-          "option '--attention-sums': is about cuDNN's attention; expected --device cuda or nccl with it");
-  refused(
-      "--steps 2 --attention-workspace 5", 2,
-      "option '--attention-workspace': is about cuDNN's attention; expected --device cuda or nccl with it");
+          "option '--attention-sums': applies only to cuDNN's attention; needs --device cuda or nccl");
+  refused("--steps 2 --attention-workspace 5", 2,
+          "option '--attention-workspace': applies only to cuDNN's attention; needs --device cuda or nccl");
   refused("--steps 2 --attention-sums none", 2, "option '--attention-sums': expected fixed or any");
   refused("--steps 2 --dtype f16", 2, "option '--dtype': expected f32 or bf16, found 'f16'");
-  refused("--steps 2 --resume", 2, "expected '--checkpoint DIR' with it");
-  refused("--steps 2 --checkpoint run", 2, "has checkpoints already");
+  refused("--steps 2 --resume", 2, "needs '--checkpoint DIR'");
+  refused("--steps 2 --checkpoint run", 2, "already has checkpoints");
   refused("--steps 2 --checkpoint run --resume --gbs 8", 2, "expected gbs '8', found '16'");
   refused("--steps 2 --checkpoint run --resume --seed 2", 2, "expected seed '2', found '1'");
-  refused("--steps 2 --checkpoint run --resume --model small-vlm", 2, "a checkpoint of another run");
+  refused("--steps 2 --checkpoint run --resume --model small-vlm", 2, "the checkpoint is from another run");
   refused("--steps 2 --plan nowhere.json", 2, "nowhere.json");
   refused("--steps 2 --scheduler best", 2, "option '--scheduler': expected one of random, ");
   refused("--steps 2 --learning-rate nan", 2, "option '--learning-rate': expected a number from 0");
-  refused("--steps 2 --every 3", 2, "option '--every': expected '--checkpoint DIR' with it");
+  refused("--steps 2 --every 3", 2, "option '--every': needs '--checkpoint DIR'");
   refused("--steps 2 --record run/step-00000001/checkpoint.json/x", 2, "run/step-00000001/checkpoint.json/x");
   refused("--steps 2 --record nowhere/x.json", 2, "nowhere/x.json: cannot write");
   const RunResult proc = sandbox.run("train --steps 2 --data small.csv --record /proc/x");
@@ -528,21 +528,20 @@ TEST_F(Train, RefusesWhatItCannotDo) {
   refused("--steps 2 --checkpoint run --resume --modalities image", 2, "expected data with fingerprint");
   refused("--steps 2 --correction sometimes", 2,
           "expected off, always, published or keep, found 'sometimes'");
-  refused("--steps 2 --correction keep", 2, "option '--correction': expected '--profile FILE' with it");
-  refused("--steps 2 --slow-shapes 0.1:1", 2, "option '--slow-shapes': expected '--profile FILE' with it");
+  refused("--steps 2 --correction keep", 2, "option '--correction': needs '--profile FILE'");
+  refused("--steps 2 --slow-shapes 0.1:1", 2, "option '--slow-shapes': needs '--profile FILE'");
   for (const char* shapes :
        {"0.1", "0.1:", ":1", "0.1:1x", "2:1", "0:1", "0.1:-1", "0.1:nan", "a:b", "0.1,1"}) {
     refused(std::string("--steps 2 --slow-shapes ") + shapes, 2, "expected FRACTION:LATENCY");
   }
-  refused("--steps 2 --device cuda --cores 2", 2, "option '--cores': expected --device host with it");
-  refused("--steps 2 --device nccl --partition", 2, "option '--partition': expected --device cuda with it");
+  refused("--steps 2 --device cuda --cores 2", 2, "option '--cores': needs --device host");
+  refused("--steps 2 --device nccl --partition", 2, "option '--partition': needs --device cuda");
   refused("--steps 2 --cores -1", 2, "option '--cores': expected a whole number from 0");
   std::filesystem::resize_file(sandbox.path("run/step-00000001/rank-00000.safetensors"), 1000);
   const RunResult truncated = sandbox.run("train --steps 1 --data small.csv --checkpoint run --resume");
   EXPECT_EQ(truncated.exit_code, 2);
   EXPECT_NE(truncated.err.find("ignored"), std::string::npos) << truncated.err;
-  EXPECT_NE(truncated.err.find("has checkpoints of which none can be read"), std::string::npos)
-      << truncated.err;
+  EXPECT_NE(truncated.err.find("none of its checkpoints can be read"), std::string::npos) << truncated.err;
 }
 
 /// The launcher has started as many processes as the plan has ranks. Without a GPU, the process fails with

@@ -33,11 +33,12 @@ TEST_F(TrainWish, RunsThePlanThatIsAskedFor) {
 TEST_F(TrainWish, SaysWhichWishIsInTheWay) {
   const RunResult result = train("--tp 3");
   EXPECT_EQ(result.exit_code, 3);
-  EXPECT_NE(result.err.find("no such plan: --tp 3 does not divide"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("no plan satisfies these options: --tp 3 does not divide"), std::string::npos)
+      << result.err;
 }
 
 TEST_F(TrainWish, APlanFileIsNotWishedOtherwise) {
-  testing::expect_error(train("--plan p.json --pp 2"), {"--pp", "another plan than that of '--plan'"});
+  testing::expect_error(train("--plan p.json --pp 2"), {"--pp", "cannot be combined with '--plan'"});
 }
 
 TEST_F(TrainWish, SumsUpTheStepsWithoutTheFirst) {

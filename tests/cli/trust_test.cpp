@@ -172,7 +172,7 @@ TEST(Headroom, APlanThatHoldsNoLongSampleIsSaidToBeForThePlannedBatches) {
       "--gbs 16 --iterations 1 --tp 1 --pp 2 --dp 4 --recompute none --format ";
   const testing::RunResult planned = sandbox.run(plan + "json");
   ASSERT_EQ(planned.exit_code, 0) << planned.err;
-  EXPECT_NE(planned.err.find("note: search: no plan was found that holds further batches with the longest "
+  EXPECT_NE(planned.err.find("note: search: no plan was found that fits further batches with the longest "
                              "sample, of 32000 LLM tokens"),
             std::string::npos)
       << planned.err;

@@ -74,7 +74,8 @@ TEST_F(Verify, RefusesWhatCannotBeCompared) {
   testing::expect_error(verify("--slow 0:0.5"), {"--slow", "from 1 to 100"});
   testing::expect_error(verify("--orders 1f1b,gpipe --steps 4"), {"--steps", "10"});
   testing::expect_error(verify("--orders 1f1b,gpipe --trace none.json"), {"none.json"});
-  testing::expect_error(verify("--orders 1f1b,gpipe --trace a --profile b"), {"--trace", "found both"});
+  testing::expect_error(verify("--orders 1f1b,gpipe --trace a --profile b"),
+                        {"--trace", "cannot be combined with '--profile'"});
   testing::expect_error(verify("--slow 0.9:2"), {"--slow", "RANK:FACTOR"});
   testing::expect_error(verify("--orders 1f1b,gpipe --trace a --budget-s 1"),
                         {"--budget-s", "found '--trace'"});

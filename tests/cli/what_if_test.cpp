@@ -137,7 +137,9 @@ TEST_F(WhatIfCommand, RefusesWhatItCannotRead) {
 
 // Each number is allowed, but together they exceed 64 bits of nanoseconds, 292 years.
 TEST_F(WhatIfCommand, RefusesConditionsThatAreTooMuchTogether) {
-  expect_refused("--slow rank=0:1e6 --slow stage=0:1e6", "'--slow': expected factors from 1e-06 to 1000000");
+  expect_refused("--slow rank=0:1e6 --slow stage=0:1e6",
+                 "'--slow': expected factors of a rank whose "
+                 "product is from 1e-06 to 1000000");
   expect_refused("--slow-link rank=0:1e-6 --slow-link rank=0:0.1", "'--slow-link': expected factors");
   std::string pauses;
   for (int i = 0; i < 1001; ++i) pauses += "--pause rank=0:0:1e6 ";

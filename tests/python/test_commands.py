@@ -56,8 +56,8 @@ def test_a_plan_whose_files_are_elsewhere_says_from_where_they_were_looked_for(s
             next(iter(dflop.PlanSampler(found, samples)))
         said = str(caught.value)
         assert f"plan: key '{key}': {key}.json: cannot be opened" in said
-        assert "run in the folder where it was planned, or plan with absolute paths" in said
-        assert f"found the working directory '{other}'" in said
+        assert "run in the folder where the plan was made, or plan with absolute paths" in said
+        assert f"the working directory is '{other}'" in said
 
 
 def test_plans_of_frozen_parts_are_not_for_ranks(source):
