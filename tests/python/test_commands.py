@@ -105,10 +105,10 @@ def test_false_takes_a_flag_away(source):
     "options, said",
     [
         ({"gbs": True}, "gbs: expected N, or None to leave it out, found True"),
-        ({"strict": "false"}, "strict: expected True, False or None, as it is a flag, found 'false'"),
-        ({"zero1": 1}, "zero1: expected True, False or None, as it is a flag, found 1"),
-        ({"strict": [True]}, "strict: expected True, False or None, as it is a flag, found [True]"),
-        ({"format": "csv"}, "format: expected none, as run() reads what --format json prints, found 'csv'"),
+        ({"strict": "false"}, "strict: expected True, False or None, because it is a flag, found 'false'"),
+        ({"zero1": 1}, "zero1: expected True, False or None, because it is a flag, found 1"),
+        ({"strict": [True]}, "strict: expected True, False or None, because it is a flag, found [True]"),
+        ({"format": "csv"}, "format: expected none, because run() reads the output of --format json, found 'csv'"),
     ],
 )
 def test_values_that_an_option_does_not_take_are_named(options, said):
@@ -119,7 +119,7 @@ def test_values_that_an_option_does_not_take_are_named(options, said):
 
 def test_a_command_is_a_text():
     for call in (dflop.run, dflop.options):
-        with pytest.raises(dflop.InputError, match="command: expected its name, as 'plan', found None"):
+        with pytest.raises(dflop.InputError, match="command: expected the name of a command, such as 'plan', found None"):
             call(None)
     with pytest.raises(dflop.CommandError, match="fly"):
         dflop.run("fly", wings=2)

@@ -98,7 +98,7 @@ def test_a_loop_over_epochs_goes_on_where_it_was_left(workers, taken):
 def test_an_epoch_that_is_named_drops_a_state_and_says_so(workers, taken, epoch):
     whole = epochs(loader(0), range(4))
     one = resumed(workers, taken)
-    said = rf"the loaded state of epoch 1 \({min(taken, 12)} of 12 done\) is dropped, as set_epoch\({epoch}\) names another"
+    said = rf"the loaded state of epoch 1 \({min(taken, 12)} of 12 done\) is dropped, because set_epoch\({epoch}\) names another"
     with pytest.warns(RuntimeWarning, match=said):
         given = epochs(one, [epoch, 1])
     assert given == [whole[epoch], whole[1]]

@@ -105,7 +105,7 @@ def test_a_resumed_sampler_goes_on_exactly(taken):
 
 def test_states_of_other_windows_are_refused_and_older_ones_taken():
     state = sampler().state_dict()
-    with pytest.raises(dflop.InputError, match="expected delay_outliers 0, as the sampler has, found 3"):
+    with pytest.raises(dflop.InputError, match="expected delay_outliers 0, as in the sampler, found 3"):
         sampler(delay_outliers=0).load_state_dict(state)
     older = sampler(delay_outliers=0).state_dict()
     del older["shape"]["delay_outliers"]
@@ -120,7 +120,7 @@ def test_the_log_says_how_far_items_have_moved():
     plain = sampler(delay_outliers=0)
     drawn = {item: step for step in range(plain.steps) for item in plain.batch(step)}
     far = [abs(drawn[i] - step) for step in range(one.steps) for i in one.batch(step) if drawn[i] != step]
-    expected = f"{len(far)} of 192 samples have moved, by {max(far)} batches at most and {sum(far) / len(far):.1f} in"
+    expected = f"{len(far)} of 192 samples have moved, by at most {max(far)} batches and {sum(far) / len(far):.1f} on"
     assert expected in one.log[-1]
 
 

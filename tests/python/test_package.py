@@ -53,9 +53,9 @@ def test_ranks_are_those_of_torch_distributed_unless_they_are_given(group, caplo
     assert place(dp_rank=0, dp_size=1) == place(dp_size=1) == (0, 1), "pipeline ranks have the same samples"
     assert place(dp_rank=3, dp_size=4) == (3, 4)
     assert place(dp_rank=None, dp_size=1) == (None, 1)
-    with pytest.raises(dflop.InputError, match="dp_rank: expected it, as torch.distributed has 2 ranks"):
+    with pytest.raises(dflop.InputError, match="dp_rank: expected a value, because torch.distributed has 2 ranks"):
         place(dp_size=4)
-    with pytest.raises(dflop.InputError, match="dp_size: expected the number of dp ranks of the LLM, as dp_rank is N"):
+    with pytest.raises(dflop.InputError, match="dp_size: expected the number of dp ranks of the LLM, because dp_rank is N"):
         place(dp_rank=None)
 
 
@@ -78,7 +78,7 @@ def test_the_log_says_which_rank_a_sampler_took(ranks, options, said, group, cap
 
 def test_ranks_that_nobody_can_tell_apart_are_refused(group, monkeypatch):
     group(None)
-    with pytest.raises(dflop.InputError, match="dp_rank: expected this rank's number, as dp_size is 2.*init_process"):
+    with pytest.raises(dflop.InputError, match="dp_rank: expected this rank's number, because dp_size is 2.*init_process"):
         place(dp_size=2)
     group(0, 1)  # a group of one rank no longer tells two ranks apart
     with pytest.raises(dflop.InputError, match="dp_rank: expected this rank's number"):
@@ -87,7 +87,7 @@ def test_ranks_that_nobody_can_tell_apart_are_refused(group, monkeypatch):
     group(None)
     monkeypatch.setenv("WORLD_SIZE", "2")
     for options in ({}, {"dp_rank": 0}, {"dp_rank": None}):
-        with pytest.raises(dflop.InputError, match="dp_size: expected it, as the environment has WORLD_SIZE=2"):
+        with pytest.raises(dflop.InputError, match="dp_size: expected a value, because the environment has WORLD_SIZE=2"):
             place(**options)
     assert place(dp_size=1) == (0, 1)
     assert place(dp_rank=1, dp_size=2) == (1, 2)
@@ -273,6 +273,6 @@ def test_the_log_says_how_many_items_an_epoch_leaves_out(caplog):
         dflop.PlanSampler(plan, make_samples(32, 0))
     said = [record.message for record in caplog.records if "leaves" in record.message]
     assert said == [
-        "BatchSampler: each epoch leaves out 16 of 64 items, which fill no global batch of 24",
-        "PlanSampler: each epoch leaves out 3 of 35 items, which fill no global batch of 16",
+        "BatchSampler: each epoch leaves out 16 of 64 items, because they do not fill a global batch of 24",
+        "PlanSampler: each epoch leaves out 3 of 35 items, because they do not fill a global batch of 16",
     ]

@@ -51,7 +51,7 @@ def test_samples_take_numbers_of_numpy_and_no_others():
 def test_samples_that_are_none_are_named(plan):
     given = samples()
     given[41] = {"a": 1}
-    said = "samples: sample 41: id: expected it, as dflop.make_sample() makes it, found ['a']"
+    said = "samples: sample 41: id: expected this key, as dflop.make_sample() makes it, found ['a']"
     with pytest.raises(dflop.InputError) as error:
         list(dflop.PlanSampler(plan, given, shuffle=False))
     assert str(error.value) == said
@@ -144,12 +144,12 @@ def test_a_killed_child_changes_nothing(plan):
 
 def test_states_of_other_runs_and_small_data_are_refused(plan):
     state = dflop.PlanSampler(plan, samples()).state_dict()
-    with pytest.raises(dflop.InputError, match="expected seed 5, as the sampler has, found 1"):
+    with pytest.raises(dflop.InputError, match="expected seed 5, as in the sampler, found 1"):
         dflop.PlanSampler(plan, samples(), seed=5).load_state_dict(state)
     for key, value in (("done", 4), ("done", "1"), ("done", -1), ("epoch", None), ("epoch", 0.5)):
         with pytest.raises(dflop.InputError, match=f"state: {key}: expected"):
             dflop.PlanSampler(plan, samples()).load_state_dict({**state, key: value})
-    with pytest.raises(dflop.InputError, match="expected items 100, as the sampler has, found None"):
+    with pytest.raises(dflop.InputError, match="expected items 100, as in the sampler, found None"):
         dflop.PlanSampler(plan, samples()).load_state_dict({"version": 1})
     with pytest.raises(dflop.InputError, match="at least gbs = 32, found 31"):
         dflop.PlanSampler(plan, samples(31))

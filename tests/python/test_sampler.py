@@ -180,7 +180,7 @@ def test_loops_over_epochs_go_on_where_they_were_left(taken):
 def test_an_epoch_that_is_named_drops_a_state_and_says_so(taken, epoch, caplog):
     whole = epochs(sampler(dp_rank=0), range(4))
     one = resumed(left_at(1, taken))
-    said = f"BatchSampler: the loaded state of epoch 1 ({taken} of 24 done) is dropped, as set_epoch({epoch}) names another"
+    said = f"BatchSampler: the loaded state of epoch 1 ({taken} of 24 done) is dropped, because set_epoch({epoch}) names another"
     with pytest.warns(RuntimeWarning) as warned:
         one.set_epoch(epoch)
     assert len(warned) == 1 and str(warned[0].message).startswith(said) and warned[0].filename == __file__

@@ -118,7 +118,7 @@ def test_stages_say_the_numbers_of_their_first_layers(plan, firsts, server):
 
 
 @pytest.mark.parametrize(
-    "what, found", [(None, "none, as of an older dflop"), ("losses", "found 'losses'"), ("op", "found 'all_gather'")]
+    "what, found", [(None, "none, as with an older dflop"), ("losses", "found 'losses'"), ("op", "found 'all_gather'")]
 )
 def test_programs_of_other_versions_are_refused(what, found, server):
     plan = make_plan("uniform", "1f1b", (1, 2), (1, 2), 2, 8)

@@ -20,10 +20,10 @@ GOOD = dflop.make_sample(30, [16, 16], 8, "x")
     "arguments, said",
     [
         ((5, [4], 9), "output_tokens: expected at most llm_tokens = 5, which include them, found 9"),
-        ((5, [], 2), "output_tokens: expected 0, as there are no encoder sequences, found 2"),
+        ((5, [], 2), "output_tokens: expected 0, because there are no encoder sequences, found 2"),
         ((2**40,), "llm_tokens: expected a whole number from 0 to 1073741824, found 1099511627776"),
         ((5, [10**6 + 1]), "encoder_tokens: expected a whole number from 1 to 1000000, found 1000001"),
-        ((5, [10**6] * 1001), "encoder_tokens: expected at most 1000000000 tokens together, found 1001000000"),
+        ((5, [10**6] * 1001), "encoder_tokens: expected at most 1000000000 tokens in all, found 1001000000"),
     ],
 )
 def test_samples_that_no_command_reads_are_not_made(arguments, said):
@@ -33,8 +33,8 @@ def test_samples_that_no_command_reads_are_not_made(arguments, said):
 @pytest.mark.parametrize(
     "samples, said",
     [
-        ("abc", "samples: sample 0: expected one as dflop.make_sample() returns it, found 'a'"),
-        ([GOOD, {}], "samples: sample 1: id: expected it, as dflop.make_sample() makes it, found []"),
+        ("abc", "samples: sample 0: expected a sample as dflop.make_sample() returns it, found 'a'"),
+        ([GOOD, {}], "samples: sample 1: id: expected this key, as dflop.make_sample() makes it, found []"),
         ([], "samples: expected at least one, found none"),
         ([{**GOOD, "more": 1}], "found 'more', too"),
         ([{**GOOD, "id": 3}], "samples: sample 0: id: expected a text, found 3"),

@@ -28,7 +28,7 @@ class DirectoryAgreement:
         except OSError as error:
             if not os.path.isdir(path):
                 raise InputError(
-                    "agreement: expected a folder that all ranks see, or a new name in a folder that is there, found "
+                    "agreement: expected a folder that all ranks see, or a new name in an existing folder, found "
                     f"{self._path}: {error.strerror}"
                 ) from None
 

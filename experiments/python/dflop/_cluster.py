@@ -46,7 +46,7 @@ def write_cluster(
         "schema": "dflop.cluster",
         "version": 1,
         "name": str(name),
-        "source": "dflop.write_cluster(): times are to come from a profile",
+        "source": "dflop.write_cluster(): times must come from a profile",
         "placeholder": True,
         "gpus_per_node": whole_number("ranks", ranks, 1, _MOST_RANKS),
         "gpu": {

@@ -32,7 +32,9 @@ def run(command: str, *arguments: object, check: bool = True, **options: Any) ->
     line = [executable(), *_words(command), *map(str, arguments)]
     given = {name.replace("-", "_"): value for name, value in options.items() if value is not None}
     if "format" in given:
-        raise InputError(f"format: expected none, as run() reads what --format json prints, found {given['format']!r}")
+        raise InputError(
+            f"format: expected none, because run() reads the output of --format json, found {given['format']!r}"
+        )
     line += _as_arguments(command, given) if given else []
     line += ["--format", "json"]
     try:
@@ -84,7 +86,7 @@ def options(command: str) -> dict[str, str]:
 
 def _words(command):
     if not isinstance(command, str):
-        raise InputError(f"command: expected its name, as 'plan', found {command!r}")
+        raise InputError(f"command: expected the name of a command, such as 'plan', found {command!r}")
     return command.split()
 
 
@@ -104,7 +106,7 @@ def _as_arguments(command, given):
         elif value is True:
             line.append(option)
         elif takes == "":
-            raise InputError(f"{name}: expected True, False or None, as it is a flag, found {value!r}")
+            raise InputError(f"{name}: expected True, False or None, because it is a flag, found {value!r}")
         else:
             for one in value if isinstance(value, (list, tuple)) else [value]:
                 line += [option, str(one)]
@@ -116,7 +118,7 @@ def _without(command, name, known):
     if "no_" + name in known:
         return ["--no-" + name.replace("_", "-")]
     if name not in known:
-        raise InputError(f"{name}: expected an option of 'dflop {command}' for which False stands, found none")
+        raise InputError(f"{name}: expected an option of 'dflop {command}' that can be False, found none")
     if known[name]:
         raise InputError(f"{name}: expected {known[name]}, or None to leave it out, found False")
     return []
@@ -146,7 +148,7 @@ class Rows(list):
         except ModuleNotFoundError as error:
             if error.name != "pandas":
                 raise
-            message = "to_pandas() needs pandas: pip install 'dflop[pandas]', or take the rows, a list of dicts"
+            message = "to_pandas() needs pandas: pip install 'dflop[pandas]', or use the rows, a list of dicts"
             raise ModuleNotFoundError(message, name="pandas") from None
 
         return pandas.DataFrame(list(self))

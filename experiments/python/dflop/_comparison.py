@@ -10,8 +10,8 @@ from dflop import _agreement
 from dflop._errors import InputError
 
 _WAY_OUT = (
-    "samplers of ranks are compared in the order in which each rank has made them; one that only some ranks have, or "
-    "that is to differ, is made with compare=False"
+    "samplers of ranks are compared in the order in which each rank makes them; make a sampler that only some ranks "
+    "have, or that should differ, with compare=False"
 )
 
 
@@ -69,7 +69,7 @@ class Comparison:
         self._begun = None
 
     def _refuse(self, store, message):
-        message += f". All ranks need the same arguments but for dp_rank, and the same set_epoch() and state; {_WAY_OUT}"
+        message += f". All ranks need the same arguments except dp_rank, and the same set_epoch() and state; {_WAY_OUT}"
         raise InputError(store.compare_set(self._place + "/differs", "", message).decode())
 
 
@@ -83,6 +83,7 @@ def _not_taken(store, place, world, dp_size):
     missing = [str(dp_rank) for dp_rank in range(dp_size) if dp_rank not in said.values()]
     found = ", ".join(f"{dp_rank} on rank {rank}" for rank, dp_rank in said.items())
     return (
-        f"dp_rank: expected each of 0 to {dp_size - 1} on a rank, as dp_size is {dp_size} and torch.distributed has "
-        f"{world} ranks, found {found}: too few are left for {', '.join(missing)}, whose items nobody would train"
+        f"dp_rank: expected each of 0 to {dp_size - 1} on a rank, because dp_size is {dp_size} and torch.distributed "
+        f"has {world} ranks, found {found}: too few ranks are left for {', '.join(missing)}, whose items would not be "
+        "trained"
     )

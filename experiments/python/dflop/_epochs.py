@@ -89,8 +89,8 @@ class Position:
         if self.done == 0 or self._stays or (self.done == self._whole and epoch == self._epoch + 1):
             return
         message = (
-            f"{self._sampler}: the loaded state of epoch {self._epoch} ({self.done} of {self._whole} done) is dropped, as "
-            f"set_epoch({epoch}) names another one, which begins at its start"
+            f"{self._sampler}: the loaded state of epoch {self._epoch} ({self.done} of {self._whole} done) is dropped, "
+            f"because set_epoch({epoch}) names another epoch, which begins at its start"
         )
         self._log.append(message)
         logging.getLogger("dflop").warning(message)
@@ -133,7 +133,11 @@ def log_left_out(sampler, items, gbs):
     """Logs how many items an epoch leaves out because they do not fill a global batch."""
     if items % gbs:
         logging.getLogger("dflop").info(
-            "%s: each epoch leaves out %d of %d items, which fill no global batch of %d", sampler, items % gbs, items, gbs
+            "%s: each epoch leaves out %d of %d items, because they do not fill a global batch of %d",
+            sampler,
+            items % gbs,
+            items,
+            gbs,
         )
 
 
@@ -151,9 +155,9 @@ def read_state(state, shape, most_done):
     for key, value in shape.items():
         found = state.get("shape", {}).get(key, _BEFORE.get(key))
         if found != value:
-            raise InputError(f"state: expected {key} {value}, as the sampler has, found {found}")
+            raise InputError(f"state: expected {key} {value}, as in the sampler, found {found}")
     epoch = whole_number("state: epoch", state.get("epoch"), 0, MOST_EPOCH)
     done = whole_number("state: done", state.get("done"), 0)
     if done > most_done:
-        raise InputError(f"state: done: expected at most {most_done}, as an epoch has, found {done}")
+        raise InputError(f"state: done: expected at most {most_done}, the length of an epoch, found {done}")
     return epoch, done

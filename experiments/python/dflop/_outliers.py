@@ -64,6 +64,6 @@ class Moves:
     def __str__(self):
         mean = self._distance / self._moved if self._moved else 0.0
         return (
-            f"{self._moved} of {self._samples} samples have moved, by {self._most} batches at most and "
-            f"{mean:.1f} in the mean"
+            f"{self._moved} of {self._samples} samples have moved, by at most {self._most} batches and {mean:.1f} on "
+            "average"
         )

@@ -48,7 +48,7 @@ def read_costs(costs: Any) -> dict[str, list[float]]:
         if len(column) != len(columns["llm"]):
             count = len(columns["llm"])
             raise InputError(
-                f"costs: column '{name}': expected {count} items as in 'llm', found {len(column)}"
+                f"costs: column '{name}': expected {count} items, as in 'llm', found {len(column)}"
             )
     return columns
 
@@ -67,7 +67,7 @@ def _listed(values, what):
     try:
         return values.tolist() + [] if hasattr(values, "tolist") else list(values)
     except TypeError:
-        raise InputError(f"{what}: expected a number an item, found {values!r}") from None
+        raise InputError(f"{what}: expected one number per item, found {values!r}") from None
 
 
 def _numbers(column, where=""):
@@ -80,7 +80,7 @@ def _numbers(column, where=""):
         except (TypeError, ValueError, OverflowError):
             number = -1.0
         if not (number >= 0 and math.isfinite(number)):
-            raise InputError(f"costs: {where}item {i}: expected a finite number from 0 up, found {value!r}")
+            raise InputError(f"costs: {where}item {i}: expected a finite number of at least 0, found {value!r}")
         numbers.append(number)
     return numbers
 
@@ -151,7 +151,7 @@ def lpt(
     llm = columns["llm"]
     bins = whole_number("bins", bins, 1)
     if len(llm) < bins:
-        raise InputError(f"costs: expected at least as many items as bins, {bins}, found {len(llm)}")
+        raise InputError(f"costs: expected at least as many items as the {bins} bins, found {len(llm)}")
     if most_items is not None and most_items * bins < len(llm):
         raise InputError(f"most_items: expected at least {-(-len(llm) // bins)}, found {most_items}")
     share = dp / encoder_dp if encoder_dp else 1.0
@@ -206,14 +206,14 @@ def partition(
     columns = read_costs(costs)
     unknown = sorted(columns.keys() - {"llm", "encoder", "tokens"})
     if unknown:
-        raise InputError(f"costs: expected columns llm, encoder and tokens, found {', '.join(map(repr, unknown))}, too")
+        raise InputError(f"costs: expected only columns llm, encoder and tokens, found {', '.join(map(repr, unknown))}")
     count = len(columns["llm"])
     bins = whole_number("bins", bins, 1)
     equal_size, allow_empty = truth("equal_size", equal_size), truth("allow_empty", allow_empty)
     fallback = truth("fallback", fallback)
     timeout = finite_number("timeout", timeout, LEAST_WAIT_S, MOST_WAIT_S)
     if count < bins and not allow_empty:
-        raise InputError(f"costs: expected at least as many items as bins, {bins}, found {count}")
+        raise InputError(f"costs: expected at least as many items as the {bins} bins, found {count}")
     dp = whole_number("dp", dp, 1)
     if bins % dp:
         raise InputError(f"bins: expected a multiple of dp = {dp}, found {bins}")

@@ -126,7 +126,7 @@ class PlanSampler:
     def write_schedule(self, path: str | os.PathLike[str]) -> None:
         """Writes the schedule of all batches returned since the sampler was made, for `dflop simulate`."""
         if not self._scheduled:
-            why = "a batch to have been given" if self._keep else "a PlanSampler made with keep=True"
+            why = "at least one batch that was given" if self._keep else "a PlanSampler made with keep=True"
             raise InputError(f"write_schedule: expected {why}, found none")
         drawn = sorted({i for indices, _ in self._scheduled for i in indices})
         place = {i: k for k, i in enumerate(drawn)}

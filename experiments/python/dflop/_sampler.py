@@ -47,13 +47,14 @@ def _place(dp_rank, dp_size):
     elif dp_rank is None:
         if dp_size == "auto":
             raise InputError(
-                "dp_size: expected the number of dp ranks of the LLM, as dp_rank is None and torch.distributed has "
-                f"{ranks[1]} ranks, found none"
+                "dp_size: expected the number of dp ranks of the LLM, because dp_rank is None and torch.distributed "
+                f"has {ranks[1]} ranks, found none"
             )
     else:
         if dp_rank == "auto" and dp_size not in ("auto", ranks[1], 1):
             raise InputError(
-                f"dp_rank: expected it, as torch.distributed has {ranks[1]} ranks and dp_size is {dp_size}, found none"
+                f"dp_rank: expected a value, because torch.distributed has {ranks[1]} ranks and dp_size is {dp_size}, "
+                "found none"
             )
         size = ranks[1] if dp_size == "auto" else dp_size
         if dp_rank == "auto":
@@ -72,10 +73,12 @@ def _require_one_process(dp_rank, dp_size):
         "dp_rank and dp_size (pipeline ranks, which have the same samples: dp_rank=0, dp_size=1)"
     )
     if dp_rank == "auto" and dp_size not in ("auto", 1):
-        raise InputError(f"dp_rank: expected this rank's number, as dp_size is {dp_size}, found none, and {way_out}")
+        raise InputError(f"dp_rank: expected this rank's number, because dp_size is {dp_size}, found none; {way_out}")
     launched = os.environ.get("WORLD_SIZE", "")
     if dp_size == "auto" and launched.isdecimal() and int(launched) > 1:
-        raise InputError(f"dp_size: expected it, as the environment has WORLD_SIZE={launched}, found none, and {way_out}")
+        raise InputError(
+            f"dp_size: expected a value, because the environment has WORLD_SIZE={launched}, found none; {way_out}"
+        )
 
 
 class BatchSampler:
@@ -280,8 +283,8 @@ class BatchSampler:
         """Does not exist. This rejects accelerate, which would read it and distribute the batches over ranks once
         more."""
         why = (
-            "this loader would be sharded a second time, as dflop.BatchSampler gives the microbatches of one "
-            "rank: expected it not to be prepared (accelerator.prepare) or wrapped"
+            "this loader would be sharded a second time, because dflop.BatchSampler already gives the microbatches of "
+            "one rank: do not prepare (accelerator.prepare) or wrap it"
         )
         asks = sys._getframe(1).f_globals.get("__name__", "")
         raise InputError(why) if asks.split(".")[0] == "accelerate" else AttributeError(why)
@@ -341,9 +344,10 @@ class BatchSampler:
         ranks = _agreement.ranks_of_process_group()
         if ranks is not None and self._asked_for[1] == "auto" and ranks[1] != self._dp_size:
             raise InputError(
-                f"dp_size: expected it, as torch.distributed has {ranks[1]} ranks and was not initialised when this "
-                f"sampler was made: every rank would get the samples of rank {self._dp_rank} of {self._dp_size}. Make "
-                "it after init_process_group(), or give dp_rank and dp_size (pipeline ranks: 0 and 1)"
+                f"dp_size: expected a value, because torch.distributed has {ranks[1]} ranks but was not initialised "
+                f"when this sampler was made: every rank would get the samples of rank {self._dp_rank} of "
+                f"{self._dp_size}. Make it after init_process_group(), or give dp_rank and dp_size (pipeline ranks: 0 "
+                "and 1)"
             )
 
     def _describe(self):
@@ -458,8 +462,8 @@ class BatchSampler:
         if agreement is None:
             if self._live and self._is_one_of_several():
                 raise InputError(
-                    "live: expected an agreement, as answers differ from rank to rank: a folder that all "
-                    "ranks see, or torch.distributed initialised before the first batch"
+                    "live: expected an agreement, because answers differ from rank to rank: a folder that all ranks "
+                    "see, or torch.distributed initialised before the first batch"
                 )
             return bins
         value = agreement.agree(self._key(step), json.dumps(bins, separators=(",", ":")).encode())

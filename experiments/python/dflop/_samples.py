@@ -69,13 +69,13 @@ def read_sample(where: str, sample: Any) -> dict[str, Any]:
     identifies the sample, and ends in ": "."""
     keys = ("id", "modality", "encoder_sequences", "encoder_output_tokens", "llm_tokens")
     if not isinstance(sample, Mapping):
-        raise InputError(f"{where}expected one as dflop.make_sample() returns it, found {sample!r}")
+        raise InputError(f"{where}expected a sample as dflop.make_sample() returns it, found {sample!r}")
     for key in keys:
         if key not in sample:
-            raise InputError(f"{where}{key}: expected it, as dflop.make_sample() makes it, found {list(sample)}")
+            raise InputError(f"{where}{key}: expected this key, as dflop.make_sample() makes it, found {list(sample)}")
     for key in sample:
         if key not in keys:
-            raise InputError(f"{where}expected keys {', '.join(keys)}, found {key!r}, too")
+            raise InputError(f"{where}expected only keys {', '.join(keys)}, found {key!r}")
     if not isinstance(sample["id"], str):
         raise InputError(f"{where}id: expected a text, found {sample['id']!r}")
     if sample["modality"] not in _MODALITIES:
@@ -110,11 +110,11 @@ def _require_consistent(sample, sequences, output):
         whole_number(f"{sequences}: sequences of equal length", count, 1, _MOST_SEQUENCES)
     tokens = sum(count * tokens for count, tokens, _ in groups)
     if tokens > _MOST_ENCODER_TOKENS:
-        raise InputError(f"{sequences}: expected at most {_MOST_ENCODER_TOKENS} tokens together, found {tokens}")
+        raise InputError(f"{sequences}: expected at most {_MOST_ENCODER_TOKENS} tokens in all, found {tokens}")
     if groups and sample["modality"] == "text":
         raise InputError(f"{sequences}: expected none in a sample of modality text, found {groups}")
     if given > 0 and not groups:
-        raise InputError(f"{output}: expected 0, as there are no encoder sequences, found {given}")
+        raise InputError(f"{output}: expected 0, because there are no encoder sequences, found {given}")
     if given > llm:
         raise InputError(f"{output}: expected at most llm_tokens = {llm}, which include them, found {given}")
 

@@ -48,14 +48,16 @@ class Scheduling:
         immediately after several such failures; InputError for options that the child rejects.
         """
         if self._failures >= _MOST_FAILURES:
-            raise ServerError(f"dflop serve failed {self._failures} times and is left alone")
+            raise ServerError(f"dflop serve failed {self._failures} times and is not started again")
         deadline = time.monotonic() + self._patience
         failures = []
         while len(failures) < 2 and (not failures or time.monotonic() < deadline):
             try:
                 answer = self._ask((epoch, step), following, deadline)
                 if failures:
-                    self._log.append(f"epoch {epoch}, step {step}: {failures[0]}; another child has given the answer")
+                    self._log.append(
+                        f"epoch {epoch}, step {step}: {failures[0]}; another child process gave the answer"
+                    )
                 return answer
             except ServerError as error:
                 self._forget_session()

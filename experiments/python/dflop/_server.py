@@ -103,7 +103,7 @@ class Server:
                 # The child ends when its server is garbage-collected.
                 self._finalizer = weakref.finalize(self, self._child.end, "the server is gone")
                 return self._child
-            raise ServerError("the child that this was for has ended")
+            raise ServerError("the child process for this request has ended")
 
     def _forget_child(self):
         """Removes the child from the server in a forked process. The child of the first process continues."""
@@ -214,7 +214,7 @@ class _Child:
             number, error = answer["id"], answer.get("error")
             outcome = dict(answer["result"]) if error is None else _KINDS[error["kind"]](error["message"])
         except (ValueError, KeyError, TypeError, AttributeError):
-            message = f"dflop serve printed what is no answer and was killed: {_start_of(line)}"
+            message = f"dflop serve printed something other than an answer and was killed: {_start_of(line)}"
             raise ServerError(message) from None
         _settle(self._pending.pop(number, None), outcome)
 
@@ -231,7 +231,7 @@ def _require_greeting(line):
         # A process that printed nothing has ended. Its exit code is a better message.
         protocol = json.loads(line)["protocol"] if line else PROTOCOL
     except (ValueError, KeyError, TypeError):
-        message = f"{executable()} is no dflop: expected its greeting, found {_start_of(line)}"
+        message = f"{executable()} is not dflop: expected the greeting of 'dflop serve', found {_start_of(line)}"
         raise ServerError(message) from None
     if protocol != PROTOCOL:
         raise ServerError(f"{executable()}: expected dflop serve of protocol {PROTOCOL}, found {protocol}")

@@ -261,7 +261,7 @@ def test_stages_that_use_a_parameter_twice_are_not_split(server):
     for rank in range(2):
         for gradient, want in zip(split[rank][rank], whole[rank][rank]):
             assert torch.allclose(torch.tensor(gradient), torch.tensor(want), rtol=1e-6)
-    with pytest.raises(RanksFailed, match="uses a parameter more than once, for which torch cannot split a backward"):
+    with pytest.raises(RanksFailed, match="uses a parameter more than once, and torch cannot split such a backward"):
         found("zb-h1", 1)
 
 
@@ -319,7 +319,7 @@ def test_what_the_executor_was_not_told_is_refused(server, tmp_path):
     plain, clips, two = (make_program(plan, samples, server) for plan in (plain, clips, two))
     cases = [(clips, {}), (clips, {"clip_norm": 0.0}), (plain, {"clip_norm": 1.0}), (two, {})]
     ((no_norm, zero, no_plan, ranks),) = run_ranks(1, refusals, cases)
-    assert "clip_norm: expected the largest norm of gradients, as the plan has clip_gradients, found none" in no_norm
+    assert "clip_norm: expected the max norm of gradients, because the plan has clip_gradients, found none" in no_norm
     assert "clip_norm: expected a number above 0 (math.inf clips nothing), found 0.0" in zero
     assert "clip_norm: expected a plan with clip_gradients" in no_plan
     assert "expected as many ranks as the plan has, 2, found a process group of 1" in ranks
@@ -330,7 +330,7 @@ def test_what_the_executor_was_not_told_is_refused(server, tmp_path):
     v = make_plan("uniform", "zb-v", (2, 1), (2, 1), 4, 12, chunks=2)
     v = make_program(v, make_samples(12, 0), server)
     for untied, no_pair in run_ranks(2, refusals, [(tied, {}), (v, {"tied": vlm.end_of})]):
-        assert "tied: expected tied(module, stage)" in untied and "found none" in untied
+        assert "tied: expected a function tied(module, stage)" in untied and "found none" in untied
         assert "tied: expected a plan that sums embedding and head, or has both in one stage" in no_pair
 
 
@@ -345,8 +345,8 @@ def test_plans_that_the_executor_does_not_run_are_refused(server, tmp_path):
     ]
     hub, tp, shared = run_ranks(1, refused_plans, plans)[0]
     assert "expected a plan whose encoder and LLM exchange rows directly, found reshard 'hub'" in hub
-    assert "expected tp 1, as a stage's module runs on one rank, found tp 2" in tp
-    assert "found a shared one: dflop.plan(..., no_shared=True) leaves such plans out" in shared
+    assert "expected tp 1, because a stage's module runs on one rank, found tp 2" in tp
+    assert "found a shared plan: dflop.plan(..., no_shared=True) excludes such plans" in shared
 
 
 def refused_plans(rank, world, plans):
@@ -515,8 +515,8 @@ def test_programs_of_a_plan_with_another_order_are_refused(server):
     plan = make_plan("uniform", "1f1b", (2, 1), (2, 1), 2, 4)
     elsewhere = json.loads(json.dumps({**plan, "planner": "another", "cluster": "h100:1"}))
     others = [elsewhere, make_program(plan, samples, server), {**plan, "schedule": "gpipe"}, {**plan, "microbatches": 4}]
-    begin = "program: expected one of the executor's plan, whose "
-    end = ": the PlanSampler needs the executor's plan"
+    begin = "program: expected a program of the executor's plan, whose "
+    end = ": give the PlanSampler the executor's plan"
     order = f"{begin}order is 1f1b, found one of a plan whose order is gpipe{end}"
     count = f"{begin}number of microbatches is 2, found one of a plan whose number of microbatches is 4{end}"
     assert run_ranks(2, steps_of_samplers, plan, others, samples) == [[None, None, order, count]] * 2
@@ -562,8 +562,8 @@ def test_ranks_with_different_plans_are_refused(server, tmp_path):
         f"plan: schedule: expected one plan on all ranks, found {text['schedule']} on rank 0 and \"gpipe\" on ranks 1, 2",
         f"plan: schedule: expected one plan on all ranks, found \"gpipe\" on rank 0 and {text['schedule']} on rank 2",
         "plan: gradient_bucket_bytes: expected one plan on all ranks, found none on rank 0 and 2000 on rank 2",
-        f"plan: expected that of rank 0 on all ranks, found on rank 1: {nowhere}: No such file or directory",
-        f"plan: expected that of rank 0 on all ranks, found on rank 2: {nothing}: expected a file of 'dflop plan --out'",
+        f"plan: expected the plan of rank 0 on all ranks, found on rank 1: {nowhere}: No such file or directory",
+        f"plan: expected the plan of rank 0 on all ranks, found on rank 2: {nothing}: expected a file of 'dflop plan --out'",
         "plan: stages: expected one plan on all ranks, found one with the hash ",
     ]
     for said in run_ranks(3, plans_of_ranks, cases):
@@ -689,7 +689,7 @@ def test_a_rank_that_skipped_a_step_is_named_by_all_that_waited_too_long(rank):
     board._store = type("", (), {"check": lambda _, keys: keys[0] in store, "get": lambda _, key: store[key]})()
     culprit, said = board._suspect(PeerLost([1 - rank], RuntimeError("Timed out waiting 5000ms for recv")), "step 1")
     assert culprit == 1
-    assert "it has begun 1 step where rank 0 has begun 2: all ranks call step() for every batch" in said
+    assert "it has begun 1 step while rank 0 has begun 2: all ranks must call step() for every batch" in said
 
 
 def ends_of_ranks(program, folder, *failure):
@@ -794,7 +794,7 @@ def wrong_steps(rank, world, programs, what):
         ("rows", "expected 2 rows from the module of stage 0"),
         ("type", "expected rows of torch.float32 and shape (2,) from stage 0, as before, found torch.float64"),
         ("tokens", "loss: expected a whole number of tokens, found 0.5"),
-        ("program", "program: expected that of the other ranks"),
+        ("program", "program: expected the program of the other ranks"),
     ],
 )
 def test_what_would_train_something_else_stops_all_ranks(what, message, server):
@@ -817,11 +817,20 @@ def raising(output, part, batch):
 
 LOSSES = {
     "raises": (raising, "step 0, loss of microbatch 0: KeyError: 'labels'"),
-    "alone": (lambda output, part, batch: output.sum(), "loss: expected it to return (sum, tokens), found Tensor"),
-    "three": (lambda output, part, batch: (output.sum(), 1, 2), "loss: expected it to return (sum, tokens), found 3 values"),
-    "number": (lambda output, part, batch: (0.5, 1), "loss: expected a sum, a scalar tensor, found 0.5"),
-    "rows": (lambda output, part, batch: (output, 1), "loss: expected a sum, a scalar tensor, found shape (2, 2)"),
-    "detached": (lambda output, part, batch: (output.sum().detach(), 1), "loss: expected a sum that was made from the output, "),
+    "alone": (
+        lambda output, part, batch: output.sum(),
+        "loss: expected a function that returns (sum, tokens), found Tensor",
+    ),
+    "three": (
+        lambda output, part, batch: (output.sum(), 1, 2),
+        "loss: expected a function that returns (sum, tokens), found 3 values",
+    ),
+    "number": (lambda output, part, batch: (0.5, 1), "loss: expected the sum as a scalar tensor, found 0.5"),
+    "rows": (lambda output, part, batch: (output, 1), "loss: expected the sum as a scalar tensor, found shape (2, 2)"),
+    "detached": (
+        lambda output, part, batch: (output.sum().detach(), 1),
+        "loss: expected a sum that depends on the output, ",
+    ),
     "text": (lambda output, part, batch: (output.sum(), "a"), "loss: expected a whole number of tokens, found 'a'"),
 }
 

@@ -226,7 +226,7 @@ def train_with_shapes(rank, world, rows, shapes):
 
 
 def test_wrong_shapes_are_refused():
-    with pytest.raises(RanksFailed, match="expected one of each of 2 microbatches, found 3"):
+    with pytest.raises(RanksFailed, match="expected one for each of 2 microbatches, found 3"):
         run_ranks(2, train_with_shapes, [3, 4], [3, 4, 5])
     # Without shapes, all microbatches are assumed to have the first one's shape. torch by itself would fill part of a
     # buffer.

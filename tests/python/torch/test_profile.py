@@ -254,12 +254,12 @@ def test_links_are_measured_between_ranks(model, tmp_path):
             {"head": (torch.nn.Identity(), 2)},
             {},
             {},
-            "modules\\['head'\\]: expected one module or, of layers",
+            "modules\\['head'\\]: expected one module or a number of layers",
         ),
         ({"llm": torch.nn.Identity()}, {"encoder": [3]}, {}, "samples\\['llm'\\]: .* found none"),
         ({"llm": torch.nn.Identity()}, {"llm": [0, 3]}, {}, "samples\\['llm'\\]: .* found \\[0\\]"),
         ({"llm": torch.nn.Identity()}, {"llm": [30]}, {"most_tokens": 20}, "most_tokens: .* 30, found 20"),
-        ({"llm": torch.nn.Identity()}, {"llm": [3]}, {"repetitions": 0}, "repetitions: expected 1 at least"),
+        ({"llm": torch.nn.Identity()}, {"llm": [3]}, {"repetitions": 0}, "repetitions: expected at least 1"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(model, modules, samples, options, message):

@@ -245,7 +245,7 @@ def test_a_device_keeps_what_tells_phases_of_its_kernels():
 
 
 def test_a_run_that_ends_too_early_is_an_error(tmp_path):
-    with pytest.raises(dflop.DflopError, match="nothing was recorded, as the run ended after 2 steps: .* 4 "):
+    with pytest.raises(dflop.DflopError, match="nothing was recorded, because the run ended after 2 steps: .* 4 "):
         record_here(tmp_path / "run", 2, warmup=1, active=3)
     assert not (tmp_path / "run").exists()
 

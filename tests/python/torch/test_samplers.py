@@ -69,8 +69,8 @@ DIFFERENT = [
     ({"dp_size": 3}, "dp_size: expected one value on all ranks, found 2 on rank 0 and 3 on rank 1"),
     (
         {"dp_rank": 0},
-        "dp_rank: expected each of 0 to 1 on a rank, as dp_size is 2 and torch.distributed has 2 ranks, found 0 on "
-        "rank 0, 0 on rank 1: too few are left for 1, whose items nobody would train",
+        "dp_rank: expected each of 0 to 1 on a rank, because dp_size is 2 and torch.distributed has 2 ranks, found 0 on "
+        "rank 0, 0 on rank 1: too few ranks are left for 1, whose items would not be trained",
     ),
 ]
 

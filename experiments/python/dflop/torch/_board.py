@@ -247,15 +247,16 @@ class Board:
             rank, steps = left
             after = f"after {steps} step{'s' if steps != 1 else ''}" if steps else "before its first step"
             return rank, (
-                f"it closed its executor {after}, and rank {self._rank} is at {at}: all ranks take equally many steps"
+                f"it closed its executor {after}, but rank {self._rank} is at {at}: all ranks must take the same "
+                "number of steps"
             )
         if error.timed_out:
             begun = [self._begun(rank) for rank in range(self._ranks)]
             least, most = min(begun), max(begun)
             if begun.count(least) == 1 and least < most:
                 return begun.index(least), (
-                    f"it has begun {least} step{'s' if least != 1 else ''} where rank {begun.index(most)} has begun {most}: "
-                    f"all ranks call step() for every batch (rank {self._rank} waited in vain at {at})"
+                    f"it has begun {least} step{'s' if least != 1 else ''} while rank {begun.index(most)} has begun "
+                    f"{most}: all ranks must call step() for every batch (rank {self._rank} waited in vain at {at})"
                 )
         others = [rank for rank in error.peers if rank != self._rank]
         others = others or [rank for rank in range(self._ranks) if rank != self._rank]

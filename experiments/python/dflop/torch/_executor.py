@@ -240,9 +240,9 @@ class Executor:
             names = [name for of_stage, name in changed if of_stage == stage]
             if names:
                 warnings.warn(
-                    f"stages: forwards change buffers of stage {stage} ({', '.join(names)}), as those of BatchNorm: they "
-                    "come from the microbatches of one dp rank each and are not summed, so that its dp ranks differ in "
-                    "them; norms without running statistics, as LayerNorm or GroupNorm, have none",
+                    f"stages: forwards change buffers of stage {stage} ({', '.join(names)}), as BatchNorm does: each "
+                    "dp rank changes them with its own microbatches and they are not summed, so the dp ranks differ; "
+                    "norms without running statistics, such as LayerNorm or GroupNorm, have no such buffers",
                     RuntimeWarning,
                     stacklevel=3,
                 )
@@ -265,7 +265,7 @@ class Executor:
     def _together(self, run):
         """Returns the result of run(); raises RankFailed if this rank fails or learns that another one did."""
         if self._control is None:
-            raise InputError("Executor: it was closed, or a rank failed; expected a new executor")
+            raise InputError("Executor: it was closed, or a rank failed; make a new executor")
         try:
             return run()
         except _OnAllRanks as error:
@@ -389,9 +389,9 @@ class Executor:
             for name, parameter in unknown:
                 if parameter not in self._known:
                     raise InputError(
-                        f"stages: {name} of stage {stage} was frozen when the Executor was made and is not now, and no "
-                        "optimizer has it: expected it to be given to one (executor.optimizers[stage].add_param_group), "
-                        "or an Executor that is made when it trains"
+                        f"stages: {name} of stage {stage} was frozen when the Executor was made and now trains, but no "
+                        "optimizer has it: give it to an optimizer (executor.optimizers[stage].add_param_group), or "
+                        "make the Executor when it trains"
                     )
 
     def _stages_not_split(self):
@@ -423,8 +423,9 @@ class Executor:
                 owner = owners.setdefault(parameter, stage)
                 if owner != stage:
                     raise InputError(
-                        f"stages: expected modules that share no parameter, found {name} of stage {stage} in stage "
-                        f"{owner}, too: a plan that has both in one stage, or on two ranks (tied=), can share them"
+                        f"stages: expected modules that share no parameter, found {name} of stage {stage} also in "
+                        f"stage {owner}: it can be shared only in a plan that has both uses in one stage, or on two "
+                        "ranks (tied=)"
                     )
 
     def _require_like_modules(self):
@@ -451,7 +452,9 @@ class Executor:
             return  # the command reports the error in the plan
         for rank, (other, reason) in enumerate(everywhere):
             if reason is not None:
-                raise _OnAllRanks(InputError(f"plan: expected that of rank 0 on all ranks, found on rank {rank}: {reason}"))
+                raise _OnAllRanks(
+                    InputError(f"plan: expected the plan of rank 0 on all ranks, found on rank {rank}: {reason}")
+                )
             key = next((key for key in {**own, **other} if own.get(key) != other.get(key)), None)
             if key is not None:
                 same = [r for r, (o, _) in enumerate(everywhere) if o is not None and o.get(key) == other.get(key)]
@@ -468,13 +471,13 @@ class Executor:
         own = [(group.rank, group.dp_rank, group.stages) for group in self.program.groups]
         other = [(group.rank, group.dp_rank, group.stages) for group in program.groups]
         if own != other or self.program.stages != program.stages or self.program.sums != program.sums:
-            raise InputError("program: expected one of the executor's plan, found other ranks, stages or sums")
+            raise InputError("program: expected a program of the executor's plan, found other ranks, stages or sums")
         orders, counts = (self.program.order, program.order), (self.program.microbatches, program.microbatches)
         for what, (own, other) in (("order", orders), ("number of microbatches", counts)):
             if None not in (own, other) and own != other:
                 raise InputError(
-                    f"program: expected one of the executor's plan, whose {what} is {own}, found one of a plan whose {what} "
-                    f"is {other}: the PlanSampler needs the executor's plan"
+                    f"program: expected a program of the executor's plan, whose {what} is {own}, found one of a plan "
+                    f"whose {what} is {other}: give the PlanSampler the executor's plan"
                 )
 
 
@@ -521,21 +524,22 @@ def _require_runnable(program, ranks, clip_norm, tied):
     """Raises if a plan requires something that the Executor does not support, or for which an argument is missing."""
     if program.layout == "shared":
         raise InputError(
-            "Executor: expected a plan whose ranks have GPUs of their own, found a shared one: "
-            "dflop.plan(..., no_shared=True) leaves such plans out"
+            "Executor: expected a plan whose ranks have their own GPUs, found a shared plan: dflop.plan(..., "
+            "no_shared=True) excludes such plans"
         )
     if program.ranks != ranks:
         raise InputError(
-            f"Executor: expected as many ranks as the plan has, {program.ranks}, found a process group of {ranks}"
+            f"Executor: expected the {program.ranks} ranks of the plan, found a process group of {ranks}"
         )
     if any(i.op == "backward_input" for group in program.groups for i in group.instructions):
-        require_split_backwards("Executor: the plan's order splits backwards, for which it needs")
+        require_split_backwards("Executor: the plan's order splits backwards, which needs")
     if clip_norm is not None and not (isinstance(clip_norm, (int, float)) and clip_norm > 0):
         raise InputError(f"clip_norm: expected a number above 0 (math.inf clips nothing), found {clip_norm!r}")
     if "norm" in program.sums and clip_norm is None:
         raise InputError(
-            "clip_norm: expected the largest norm of gradients, as the plan has clip_gradients, found none: "
-            "Executor(..., clip_norm=1.0); math.inf only finds the norm, and plans without clip_gradients need none"
+            "clip_norm: expected the max norm of gradients, because the plan has clip_gradients, found none: "
+            "Executor(..., clip_norm=1.0); math.inf only computes the norm, and plans without clip_gradients need no "
+            "clip_norm"
         )
     if "norm" not in program.sums and clip_norm is not None:
         raise InputError(
@@ -544,15 +548,15 @@ def _require_runnable(program, ranks, clip_norm, tied):
         )
     if "joined_ends" in program.sums and tied is None:
         raise InputError(
-            "tied: expected tied(module, stage), which returns the matrix that is embedding here and head there, as "
-            "the plan's model has tied_embeddings and the plan has them on two ranks, found none"
+            "tied: expected a function tied(module, stage) that returns the matrix shared by embedding and head, "
+            "because the plan's model has tied_embeddings and the plan has them on two ranks, found none"
         )
     embedding = next((stage.index for stage in program.stages if stage.embedding), -1)
     if tied is not None and "joined_ends" not in program.sums and embedding != len(program.stages) - 1:
         raise InputError(
             "tied: expected a plan that sums embedding and head, or has both in one stage, found one with stages "
-            f"{embedding} and {len(program.stages) - 1} that does not: the model needs tied_embeddings, and an order "
-            "with the ends on two ranks"
+            f"{embedding} and {len(program.stages) - 1} that does neither: the model needs tied_embeddings, and the "
+            "plan an order with the ends on two ranks"
         )
 
 
@@ -598,17 +602,17 @@ def _note_memory(plan, program, modules_recompute):
     optimizer states, and keeps everything that its modules keep."""
     if plan["zero1"] and any(len(collective["groups"]) > 1 for collective in program["collectives"]):
         warnings.warn(
-            "plan: zero1 splits optimizer states over dp ranks, which the Executor does not: each has them whole, so that "
-            "the memory by which the plan was chosen does not hold (dflop.plan(..., zero1=False) plans for whole states)",
+            "plan: zero1 splits optimizer states over dp ranks, but with the Executor each dp rank keeps them whole, "
+            "so it needs more memory than planned (dflop.plan(..., zero1=False) plans for whole states)",
             RuntimeWarning,
             stacklevel=2,
         )
     recomputation = plan.get("recomputation", "none")
     if recomputation != "none" and not modules_recompute:
         warnings.warn(
-            f"plan: its recomputation is {recomputation}, which the Executor leaves to the modules: unless they "
-            "call torch.utils.checkpoint, the memory and time by which the plan was chosen do not hold. Say "
-            "modules_recompute=True where they do, or plan for those that do not: dflop.plan(..., recompute='none')",
+            f"plan: its recomputation is {recomputation}, which the Executor leaves to the modules: unless they call "
+            "torch.utils.checkpoint, memory and time differ from the plan. Pass modules_recompute=True if they do, "
+            "or plan without recomputation: dflop.plan(..., recompute='none')",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -640,7 +644,9 @@ class _Step:
                 self._earlier[stage] = [(p, p.grad) for p in module.parameters() if p.grad is not None]
             module.zero_grad(set_to_none=True)
         if not executor._board.agree(executor._steps, self._program.fingerprint):
-            raise InputError("program: expected that of the other ranks, found one of other samples or microbatches")
+            raise InputError(
+                "program: expected the program of the other ranks, found one of other samples or microbatches"
+            )
         self._messenger.begin(self._program)
         self._walk.run()
         executor._at = f"the end of step {executor._steps}"
@@ -721,7 +727,7 @@ class _Step:
         rows = self._walk.rows_needed(part.stage, part.microbatch)
         if rows is not None and (output.dim() == 0 or len(output) != rows):
             raise InputError(
-                f"stages: expected {rows} rows from the module of stage {part.stage}, as the program has, found shape "
+                f"stages: expected {rows} rows from the module of stage {part.stage}, as in the program, found shape "
                 f"{tuple(output.shape)}"
             )
 
@@ -731,13 +737,13 @@ class _Step:
         returned = executor._loss(output, part, self._batch)
         if not isinstance(returned, (tuple, list)) or len(returned) != 2:
             found = f"{len(returned)} values" if isinstance(returned, (tuple, list)) else type(returned).__name__
-            raise InputError(f"loss: expected it to return (sum, tokens), found {found}")
+            raise InputError(f"loss: expected a function that returns (sum, tokens), found {found}")
         total, tokens = returned
         if not isinstance(total, torch.Tensor) or total.dim() != 0:
             found = f"shape {tuple(total.shape)}" if isinstance(total, torch.Tensor) else repr(total)
-            raise InputError(f"loss: expected a sum, a scalar tensor, found {found}")
+            raise InputError(f"loss: expected the sum as a scalar tensor, found {found}")
         if output.requires_grad and not total.requires_grad and _whole_tokens(tokens) > 0:
-            raise InputError("loss: expected a sum that was made from the output, found one that no backward can follow")
+            raise InputError("loss: expected a sum that depends on the output, found one without a backward")
         self._loss += total.detach()
         self._tokens += _whole_tokens(tokens)
         executor._at = at
@@ -785,9 +791,9 @@ class _Step:
             if "backward through the graph a second time" not in str(error):
                 raise
             raise InputError(
-                f"stages: the module of stage {stage} uses a parameter more than once, for which torch cannot split a "
-                "backward: expected an order of whole backwards (1f1b, gpipe, interleaved, eager-1f1b), or a module that "
-                "has the parameter under two names"
+                f"stages: the module of stage {stage} uses a parameter more than once, and torch cannot split such a "
+                "backward: expected an order of whole backwards (1f1b, gpipe, interleaved, eager-1f1b), or a module "
+                "that has the parameter under two names"
             ) from error
 
     # The end of the step.

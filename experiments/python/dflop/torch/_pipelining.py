@@ -24,9 +24,9 @@ def check_torch(version: str = torch.__version__) -> None:
     """Raises DflopError if torch is too old for Stage and Schedule."""
     if is_old(version):
         raise DflopError(
-            f"dflop.torch.Stage and Schedule need torch {OLDEST_TORCH} or newer, whose "
-            f"torch.distributed.pipelining takes inputs that are split already, found {version}: install a "
-            "newer one, or use dflop.torch.Executor with an order of whole backwards"
+            f"dflop.torch.Stage and Schedule need torch {OLDEST_TORCH} or newer, whose torch.distributed.pipelining "
+            f"takes inputs that are already split, found {version}: install a newer one, or use dflop.torch.Executor "
+            "with an order of whole backwards"
         )
 
 
@@ -258,8 +258,8 @@ class Schedule(_PipelineScheduleRuntime):
         for boundary, row in enumerate(shapes):
             if len(row) != self._n_microbatches:
                 raise InputError(
-                    f"shapes[{boundary}]: expected one of each of {self._n_microbatches} microbatches, "
-                    f"found {len(row)}"
+                    f"shapes[{boundary}]: expected one for each of {self._n_microbatches} microbatches, found "
+                    f"{len(row)}"
                 )
         return shapes
 

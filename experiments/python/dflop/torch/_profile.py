@@ -117,7 +117,7 @@ def profile(
     Raises InputError for parts, samples or a model that cannot be measured.
     """
     if split:
-        require_split_backwards("profile: split=True measures backwards as orders that split them run, which needs")
+        require_split_backwards("profile: split=True measures split backwards, which needs")
     spec = _model(model)
     parts = _parts(modules, spec)
     lengths = _lengths(samples, parts, most_tokens)
@@ -183,7 +183,7 @@ def _parts(modules, spec):
             raise InputError(f"modules: expected some of {', '.join(SIDES)}, found '{name}'")
         if layers < 1 or (layers > 1 and name not in LAYERED):
             raise InputError(
-                f"modules['{name}']: expected one module or, of layers, their number, found {layers}"
+                f"modules['{name}']: expected one module or a number of layers, found {layers}"
             )
     trains = {name for name, (module, _) in modules.items() if _trains(module)}
 
@@ -206,7 +206,7 @@ def _lengths(samples, parts, most_tokens):
         found = sorted(int(length) for length in samples.get(side, ()))
         if not found or found[0] < 1:
             raise InputError(
-                f"samples['{side}']: expected lengths of sequences, 1 at least, found {found[:1] or 'none'}"
+                f"samples['{side}']: expected lengths of sequences of at least 1, found {found[:1] or 'none'}"
             )
         fitting = [length for length in found if length <= most_tokens]
         if not fitting:
@@ -300,7 +300,7 @@ class _Rounds:
 
     def __init__(self, make_input, repetitions, split):
         if repetitions < 1:
-            raise InputError(f"repetitions: expected 1 at least, found {repetitions}")
+            raise InputError(f"repetitions: expected at least 1, found {repetitions}")
         self.make_input = make_input
         self.repetitions = repetitions
         self.split = split

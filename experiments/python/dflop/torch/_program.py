@@ -110,13 +110,14 @@ class Group:
         unknown = sorted({i.op for i in self.instructions} - OPS)
         if unknown:
             raise InputError(
-                f"program: group of rank {self.rank}: expected instructions of this version, found {unknown[0]!r}"
+                f"program: group of rank {self.rank}: expected instructions that this version knows, found "
+                f"{unknown[0]!r}"
             )
         self.stages = sorted({i.stage for i in self.instructions})
         if json["ranks"] != 1:
             raise InputError(
-                f"program: group of rank {self.rank}: expected tp 1, as a stage's module runs on one rank, "
-                f"found tp {json['ranks']}"
+                f"program: group of rank {self.rank}: expected tp 1, because a stage's module runs on one rank, found "
+                f"tp {json['ranks']}"
             )
 
 
@@ -224,7 +225,7 @@ def _stages(rows):
 def _collective(index, row):
     found = row.get("sum")
     if found not in SUMS:
-        what = "none, as of an older dflop: write the program again" if found is None else repr(found)
+        what = "none, as with an older dflop: write the program again" if found is None else repr(found)
         raise InputError(f"program: collectives: {index}: sum: expected one of {', '.join(SUMS)}, found {what}")
     return Collective(row["groups"], row["bytes"], found)
 

@@ -113,7 +113,7 @@ class Recorder:
         self._profiler.__exit__(kind, error, trace)
         if self.path is None and not self._failed:
             raise DflopError(
-                f"{self.folder}: nothing was recorded, as the run ended after {self._done} steps: expected "
+                f"{self.folder}: nothing was recorded, because the run ended after {self._done} steps: expected "
                 f"Recorder.step() after each of at least {self.steps} ({self._plan})"
             )
 

@@ -113,9 +113,9 @@ class StageReduction:
         def hook(parameter):
             if parameter not in bucket.missing:
                 raise InputError(
-                    f"stages: expected a backward to complete each gradient once, found that of a parameter of shape "
-                    f"{tuple(parameter.shape)} again, as with torch.utils.checkpoint and use_reentrant=True: expected "
-                    "use_reentrant=False, or a plan without gradient_bucket_bytes"
+                    "stages: expected a backward to complete each gradient once, found the gradient of a parameter of "
+                    f"shape {tuple(parameter.shape)} completed again, as with torch.utils.checkpoint and "
+                    "use_reentrant=True: use use_reentrant=False, or a plan without gradient_bucket_bytes"
                 )
             bucket.missing.remove(parameter)
             # In the same order on all ranks, because sums are matched by order.
