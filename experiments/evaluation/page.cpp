@@ -143,11 +143,11 @@ std::optional<Bar> bar_of(StudyPicture picture, const FigureRow& row, double bas
 std::string_view picture_title(StudyPicture picture) {
   switch (picture) {
     case StudyPicture::speedups:
-      return "throughput over that of the better baseline at its best (line: 1)";
+      return "throughput relative to the better tuned baseline (line: 1)";
     case StudyPicture::idle:
-      return "idle seconds of an iteration, mean over ranks";
+      return "idle seconds per iteration, mean over ranks";
     case StudyPicture::throughputs:
-      return "TFLOP/s a GPU of each tp group: least, quarters, median, most";
+      return "TFLOP/s per GPU of each tp group: min, quartiles, median, max";
     case StudyPicture::gaps:
       return "gap of schedules to the proven bound, %";
     case StudyPicture::corrections:
@@ -197,13 +197,14 @@ constexpr std::string_view kTableStyle =
     "text-align:left;vertical-align:top} svg{max-width:100%;height:auto}</style>\n";
 
 constexpr std::string_view kIntroduction =
-    "<p>The published evaluation of DFLOP (arXiv 2603.25120) in the simulator, with data of the same kinds. Of its "
-    "baselines it says that they were set by hand, and not how: here pytorch-hand and megatron-hand follow simple rules, "
-    "and pytorch and megatron are the best of all their configurations, tried on the very batches that they are measured "
-    "on. Whoever sets baselines by hand comes out somewhere between. <b>tuned</b> trains as current stacks do, "
-    "<b>published</b> as the released code does. dflop is the released code's rule, dflop-paper Algorithm 1 as printed, "
-    "-optimizer either with random microbatches. A gain is that of the better reading over the better of two "
-    "baselines.</p>\n";
+    "<p>The published evaluation of DFLOP (arXiv 2603.25120), repeated in the simulator with data of "
+    "the same kinds. The paper says that its baselines were set by hand, but not how. Here, "
+    "pytorch-hand and megatron-hand follow simple rules; pytorch and megatron are the best of all "
+    "their configurations, tried on the same batches on which they are measured. Baselines set by "
+    "hand are somewhere in between. <b>tuned</b> trains as current stacks do, <b>published</b> as the "
+    "released code does. dflop is the rule of the released code, dflop-paper is Algorithm 1 as "
+    "printed; with -optimizer, either uses random microbatches. A gain compares the better of these "
+    "two with the better of two baselines.</p>\n";
 
 /// Returns the figures that at least one row has.
 std::vector<FigureColumn> columns_of(std::span<const StudyResult> results) {

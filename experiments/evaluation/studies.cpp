@@ -27,7 +27,7 @@ struct Rival {
 /// The published baselines were set by hand, and it is unknown how well.
 constexpr std::array<Rival, 3> kRivals = {{{{"pytorch-hand", "pytorch-hand"}, "PyTorch set by hand"},
                                            {{"megatron-hand", "megatron-hand"}, "Megatron-LM set by hand"},
-                                           {{"pytorch", "megatron"}, "the better baseline at its best"}}};
+                                           {{"pytorch", "megatron"}, "the better tuned baseline"}}};
 
 StudyCell mixed_cell(std::string label, std::string model, int nodes, int gbs = kGbs, int iterations = 2) {
   return {std::move(label), std::move(model), nodes, std::string(kMix), gbs, iterations};
@@ -148,7 +148,7 @@ std::vector<Claim> gain_claims(std::span<const CellResult> cells, std::string_vi
   std::vector<Claim> claims;
   for (const Rival& rival : kRivals) {
     const Gains gains(cells, rival.names);
-    claims.push_back({fmt::format("Throughput over that of {}", rival.text), std::string(published),
+    claims.push_back({fmt::format("Throughput relative to {}", rival.text), std::string(published),
                       gains.text(), verdict(gains.all_at_least(least), gains.any_at_least(in_part)),
                       gains.reason()});
   }
@@ -183,7 +183,7 @@ std::vector<Claim> flop_ratio_claims(std::span<const CellResult> cells) {
       texts.push_back(fmt::format("{} E/L {:.2f} gain {:.2f}", cell->cell.label, flops, gain.factor));
     }
     const double rank = rank_correlation(points);
-    claims.push_back({fmt::format("The gain over {} grows as encoder and LLM get equal in FLOP", rival.text),
+    claims.push_back({fmt::format("The gain over {} grows as encoder and LLM FLOP become equal", rival.text),
                       "grows", fmt::format("rank correlation {:.2f}: {}", rank, fmt::join(texts, ", ")),
                       verdict(points.size() > 2 && rank >= 0.6, rank > 0.2), gains.reason()});
   }
@@ -220,7 +220,7 @@ Claim ablation_claim(const CellResult& cell, bool optimizer_first, const Rival& 
     holds = holds || (in_order && optimizer * scheduler > 1);
   }
   const std::optional<MethodGain> gain = gain_of(cell, rival.names);
-  return {fmt::format("{} against {}: most is the {}'s", cell.cell.label, rival.text, more),
+  return {fmt::format("{} against {}: most of the gain comes from the {}", cell.cell.label, rival.text, more),
           std::string(more), fmt::format("{}", fmt::join(texts, "; ")), verdict(holds, in_part),
           gain ? reason_of(*gain) : unfit_reason(cell)};
 }
@@ -261,9 +261,10 @@ std::vector<Claim> data_claims(std::span<const CellResult> cells) {
     const double baselines = kept_by_mixing(cells, rival.names);
     const Gains gains(cells, rival.names);
     claims.push_back(
-        {fmt::format("On mixed data {} loses throughput, the method does not", rival.text),
-         "the baseline alone",
-         fmt::format("MFU on mixed data over that on one kind: baselines {:.2f}, method {:.2f}; gains {}",
+        {fmt::format("On mixed data, {} loses throughput but the method does not", rival.text),
+         "only the baseline",
+         fmt::format("MFU on mixed data relative to one kind of data: baselines {:.2f}, method {:.2f}; "
+                     "gains {}",
                      baselines, methods, gains.text()),
          verdict(baselines < 0.97 && methods >= 0.97, methods > baselines && baselines > 0), gains.reason()});
   }
@@ -291,7 +292,7 @@ Claim node_claim(std::span<const CellResult> cells, int least, int most, const R
   const Gains gains(within, rival.names);
   const double rank = rank_correlation(points);
   const bool grows = points.size() > 1 && points.back().second > 1.02 * points.front().second;
-  return {fmt::format("The gap to {} widens with nodes, {} to {}", rival.text, least, most), "widens",
+  return {fmt::format("The gap to {} widens from {} to {} nodes", rival.text, least, most), "widens",
           fmt::format("rank correlation {:.2f}: {}", rank, gains.text()),
           verdict(grows && rank >= 0.6, grows), gains.reason()};
 }
@@ -345,7 +346,7 @@ Claim throughput_claim(const CellResult& cell, const Rival& rival) {
     return claim;
   }
   const auto text = [](const FigureRow& row) {
-    return fmt::format("{} {:.0f} TFLOP/s a GPU, CV {:.2f}", row.name,
+    return fmt::format("{} {:.0f} TFLOP/s per GPU, CV {:.2f}", row.name,
                        1e-12 * figure(row, "gpu_flop_per_s_mean"), figure(row, "gpu_flop_per_s_cv"));
   };
   const auto less = [](const FigureRow* a, const FigureRow* b, std::string_view key) {
@@ -391,8 +392,8 @@ std::vector<Claim> scheduler_claims(std::span<const CellResult> cells) {
   }
   return {{"LPT is within 1 % of the lower bound at a global batch of 2,048", "1 %",
            fmt::format("{}", fmt::join(gaps, ", ")), verdict(at_2048 <= 0.01, at_2048 <= 0.05),
-           "the gap is to a proven bound, below which no schedule can be"},
-          {"Scheduling takes about a second, beside the iteration before", "about 1 s",
+           "the gap is to a proven lower bound of all schedules"},
+          {"Scheduling takes about a second, during the previous iteration", "about 1 s",
            fmt::format("LPT and ILP: {}", fmt::join(seconds, ", ")),
            verdict(slowest > 0 && slowest <= 1.5, slowest <= 5),
            "measured on the host that ran the study; the ILP is stopped after a second"}};
@@ -419,10 +420,11 @@ std::vector<Claim> correction_claims(std::span<const CellResult> cells) {
         fmt::format("{}: {}, {:+.1f} %", row.name, on ? "on" : "off", 100 * figure(row, "correction_gain")));
   }
   return {
-      {"Correction stays off with 1 % slow by at most 50 % and with 3 % slow by 25 %, else on",
+      {"Correction stays off with 1 % of samples slow by at most 50 % and with 3 % slow by 25 %, "
+       "otherwise on",
        "off in 3 of 9", fmt::format("{}", fmt::join(texts, ", ")), verdict(right == 9, right >= 7),
        fmt::format(
-           "{} of 9 as published; tracking costs 4 % of throughput, and stays on where corrections give more",
+           "{} of 9 as published; tracking costs 4 % of throughput and stays on if corrections gain more",
            right)}};
 }
 
@@ -454,14 +456,15 @@ std::vector<Claim> training_claims(std::span<const CellResult> cells) {
   const auto [least, most] = std::ranges::minmax(scales.empty() ? std::vector<double>{0} : scales);
   const double spread = least > 0 ? most / least : 0;
   return {
-      {"Hours of training, from model to model", fmt::format("{}", fmt::join(published, ", ")),
+      {"Hours of training, compared between models", fmt::format("{}", fmt::join(published, ", ")),
        fmt::format("one epoch: {}", fmt::join(ours, ", ")),
        verdict(scales.size() == 6 && spread <= 1.5, spread > 0 && spread <= 2.5),
-       fmt::format("published hours are {:.1f} to {:.1f} times those of one epoch of 185,000 samples", least,
-                   most)},
+       fmt::format("published hours are {:.1f} to {:.1f} times the hours of one epoch of 185,000 samples",
+                   least, most)},
       {"Overhead of planning", "0.5 to 2.1 % of the hours", fmt::format("at most {:.1g} %", 100 * planning),
        verdict(false, !scales.empty() && planning <= 0.021),
-       "planning alone was measured: costs come from a model, and the published 7 to 10 minutes are mostly profiling"}};
+       "only planning was measured: costs come from a model, while the published 7 to 10 minutes are "
+       "mostly profiling"}};
 }
 
 }  // namespace
@@ -495,10 +498,11 @@ std::span<const StudyKind> study_kinds() {
   using enum StudyPicture;
   static constexpr StudyKind kStudies[] = {
       {"end-to-end", "Throughput end to end",
-       "Six models on 8 nodes, images, several images and videos mixed.", speedups, model_cells,
+       "Six models on 8 nodes, with mixed images, several images and videos.", speedups, model_cells,
        end_to_end_claims},
-      {"flop-ratio", "Gain against the ratio of FLOP",
-       "Three LLMs with a small and a large encoder on 8 nodes: the nearer both are in FLOP, the more there is to balance.",
+      {"flop-ratio", "Gain by FLOP ratio",
+       "Three LLMs with a small and a large encoder on 8 nodes: the closer encoder and LLM are in FLOP, "
+       "the more there is to balance.",
        speedups, flop_ratio_cells, flop_ratio_claims},
       {"audio", "Audio", "Qwen2-Audio on 4 nodes, clips of 30 s.", speedups, audio_cells, audio_claims},
       {"ablation", "Optimizer, then scheduler",
@@ -507,18 +511,19 @@ std::span<const StudyKind> study_kinds() {
       {"data-sets", "Data sets",
        "Llama-3 8B on 4 nodes: several images, videos, and both mixed with single images.", speedups,
        data_cells, data_claims},
-      {"nodes", "Nodes", "Llama-3 8B on 1 to 128 nodes, 128 samples a node in each global batch.", speedups,
+      {"nodes", "Nodes", "Llama-3 8B on 1 to 128 nodes, 128 samples per node in each global batch.", speedups,
        node_cells, node_claims},
       {"idle", "Idle time", "Llama-3 8B on 4 nodes.", idle, one_cell, idle_claims},
       {"stage-throughput", "Throughput of stages",
-       "Llama-3 8B on 4 nodes: FLOP a second and GPU of each tp group over one iteration.", throughputs,
-       one_cell, throughput_claims},
+       "Llama-3 8B on 4 nodes: FLOP/s per GPU of each tp group over one iteration.", throughputs, one_cell,
+       throughput_claims},
       {"scheduler", "Scheduler", "Llama-3 8B on 4 nodes, the published plan, global batches of 256 to 8,192.",
        gaps, scheduler_cells, scheduler_claims},
       {"correction", "Adaptive Correction",
-       "Llama-3 8B on 4 nodes, 48 iterations: some shapes take longer than predicted, by a part of the largest stage.",
+       "Llama-3 8B on 4 nodes, 48 iterations: some shapes take longer than predicted, by a fraction of "
+       "the largest stage's time.",
        corrections, correction_cells, correction_claims},
-      {"training", "Hours of training, and what planning adds", "The models of end-to-end, 185,000 samples.",
+      {"training", "Hours of training and overhead of planning", "The models of end-to-end, 185,000 samples.",
        speedups, model_cells, training_claims},
   };
   return kStudies;
