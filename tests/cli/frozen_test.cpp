@@ -85,7 +85,7 @@ TEST_F(Frozen, WhatTrainsAllRefusesThem) {
   EXPECT_EQ(program.exit_code, 2);
   EXPECT_NE(
       program.err.find("key 'frozen': a program for other executors trains all parts, found a plan that "
-                       "trains no more than connector, LLM: plan without"),
+                       "trains only connector, LLM: plan without"),
       std::string::npos)
       << program.err;
 }

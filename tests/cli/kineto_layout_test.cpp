@@ -84,7 +84,7 @@ TEST(KinetoLayout, ContradictionsNameBoth) {
   Timeline fewer = recorded;
   fewer.groups.pop_back();
   expect_contradiction(fewer, run.program,
-                       "the plan has the ranks 0, 1, 2, 3, 4, 5, the traces are of 0, 1, 2, 3, 4");
+                       "the plan has the ranks 0, 1, 2, 3, 4, 5, but the traces are of 0, 1, 2, 3, 4");
   Timeline other_stage = recorded;
   for (Span& span : other_stage.spans) {
     if (span.rank == 0 && is_compute(span.op)) span.stage = 1;

@@ -104,12 +104,12 @@ TEST_F(Recipe, RefusesWhatIsNoRecipe) {
   refuses("gbs: {a: 1}\n", {"key 'gbs'", "found a map"});
   refuses("gbs:\n", {"key 'gbs'", "found nothing"});
   refuses("log: ''\n", {"key 'log'", "expected FILE"});
-  refuses("gbs: 4\nseed: 1\ngbs: 5\n", {"r.yaml:3", "key 'gbs' stands twice"});
+  refuses("gbs: 4\nseed: 1\ngbs: 5\n", {"r.yaml:3", "key 'gbs' occurs twice"});
   refuses("gbs: 4\nseed: -1\n", {"r.yaml:2", "option '--seed'", "from 0"});
   refuses("seed: 1\ndtype: f8\n", {"r.yaml:2", "option '--dtype'", "found 'f8'"});
   refuses("recipe: r.yaml\n", {"r.yaml:1", "unknown key 'recipe'"});
   refuses("- gbs\n", {"r.yaml:1", "expected a map of options"});
-  refuses("gbs: [4\n", {"r.yaml:", "no YAML or JSON"});
+  refuses("gbs: [4\n", {"r.yaml:", "not YAML or JSON"});
   refuses("gbs: 4\n---\ngbs: 5\n", {"expected one document, found more"});
   refuses("", {"r.yaml:1", "expected a map of options"});
   refuses(",gbs: 4\n---\n", {"expected one document, found more"});  // here LoadAll() never ends

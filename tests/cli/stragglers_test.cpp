@@ -378,7 +378,7 @@ TEST(Stragglers, RanksAndSizesThatNoRunHasAreRefused) {
   run.write(sandbox);
   expect_error(
       sandbox.run("import --kineto r0.json r1.json"),
-      {"r0.json: key 'distributedInfo.world_size'", "4 ranks at least", "process group '0'", "found 3"});
+      {"r0.json: key 'distributedInfo.world_size'", "at least 4 ranks", "process group '0'", "found 3"});
   expect_error(sandbox.run("import --kineto r3.json"),
                {"r3.json: key 'distributedInfo.rank'", "a rank below 3", "found 3"});
   run.world_size = 8;
@@ -409,7 +409,7 @@ TEST(Stragglers, CollectivesOfUnequalSizesAndTypesAreFound) {
   ASSERT_EQ(found.size(), 2u) << result.out;
   EXPECT_TRUE(found[0].starts_with("unequal_collective: r1.json: traceEvents[")) << found[0];
   EXPECT_TRUE(
-      found[0].ends_with("allreduce: expected Float, 4000 bytes in, 4000 bytes out as of other ranks, "
+      found[0].ends_with("allreduce: expected Float, 4000 bytes in, 4000 bytes out, as on other ranks, "
                          "found Float, 0 bytes in, 4000 bytes out"))
       << found[0];
   EXPECT_TRUE(found[1].ends_with("found x, unknown bytes in, unknown bytes out")) << found[1];

@@ -89,7 +89,7 @@ TEST_F(TrainFolder, SaysBeforeTrainingThatAnExportHasNoPlace) {
   std::filesystem::create_directory(sandbox.path("out"));
   testing::write_all(sandbox.path("out/kept"), "x");
   testing::expect_error(train("--model " + kModels + "internvl-300m-style --steps 1 --export out"),
-                        {"out: cannot write: something is there already"});
+                        {"out: cannot write: something else already has this name"});
   EXPECT_TRUE(sandbox.has("out/kept"));
 }
 

@@ -133,7 +133,7 @@ TEST_F(TrainTars, SaysThatTarsArePackedOrHaveNoSample) {
   const std::string packed = gzip(testing::tar_of_sample(testing::read_all(kIo + "photo.jpg")));
   for (const char* name : {"packed.tar", "packed.tar.gz", "packed.tgz"}) {
     testing::write_all(sandbox.path(name), packed);
-    testing::expect_error(train("--steps 1", name), {name, "packed with gzip", "unpack it"});
+    testing::expect_error(train("--steps 1", name), {name, "compressed with gzip", "unpack it"});
   }
   testing::write_all(sandbox.path("empty.tar"), std::string(1024, '\0'));
   testing::expect_error(train("--steps 1", "empty.tar"), {"empty.tar", "expected samples, such as KEY.json"});

@@ -184,7 +184,7 @@ const Refusal kRefusals[] = {
      "/vision_config/num_heads",
      "128",
      "vision_config.num_heads",
-     {"4 divides", "found 128"}},
+     {"a multiple of 4", "found 128"}},
     {"qwen2.5-vl-7b",
      "/rope_scaling/mrope_section",
      "[16, 24]",

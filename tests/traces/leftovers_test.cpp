@@ -130,7 +130,7 @@ TEST_F(Leftovers, AFolderThatMayNotBeWrittenIsNamed) {
       ::_exit(1);
     } catch (const Error& error) {
       const std::string expected =
-          "no file can be made in its folder, " + folder_.string() + ": Permission denied";
+          "no file can be created in its folder, " + folder_.string() + ": Permission denied";
       ::_exit(error.message().find(expected) != std::string::npos ? 42 : 2);
     }
   }

@@ -173,12 +173,12 @@ TEST(MegatronMimo, RefusesWhatCannotRunWithAllReasons) {
   };
   Plan plan = example();
   plan.layout = Layout::uniform;
-  expect(
-      plan,
-      "layout: expected a disaggregated plan, as modules have ranks of their own, found a uniform one (--to megatron-lm)");
+  expect(plan,
+         "layout: expected a disaggregated plan, because modules have their own ranks, found a uniform "
+         "plan (--to megatron-lm)");
   plan = example();
   plan.encoder.tp = 32;
-  expect(plan, "encoder.tp: expected one that divides 48 heads, as none are padded, found 32");
+  expect(plan, "encoder.tp: expected a divisor of 48 heads, because heads are not padded, found 32");
   plan = example();
   plan.encoder.tp = 6;
   plan.llm.dp = 3;

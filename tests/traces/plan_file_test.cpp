@@ -165,7 +165,7 @@ TEST(PlanFile, WhatCannotBeIsRefused) {
   refused("\"disaggregated\"", "\"shared\", \"encoder_share\": 1.5", "encoder_share",
           {"from 0 to 1", "found 1.5"});
   refused("\"disaggregated\"", "\"disaggregated\", \"encoder_share\": 0.5", "encoder_share",
-          {"in shared plans alone", "disaggregated"});
+          {"only in shared plans", "disaggregated"});
   refused("\"1f1b\"", "\"2f2b\"", "schedule", {"gpipe, 1f1b", "2f2b"});
   refused("\"1f1b\"", "\"1f1b\", \"placement\": \"snake\"", "placement",
           {"stage-major, replica-major", "snake"});

@@ -39,7 +39,7 @@ TEST(ProfileFile, ContradictionsAreRefused) {
                    "p.json: key '" + key + "'", words);
   };
   refused("\"samples\": 100", "\"samples\": 99", "samples", {"expected 100", "found 99"});
-  refused("\"min\": ", "\"min\": 99999", "series[0].p10", {"the quantile before it"});
+  refused("\"min\": ", "\"min\": 99999", "series[0].p10", {"the previous quantile"});
   refused("\"histogram_counts\": [", "\"histogram_counts\": [1,", "series[0].histogram_counts",
           {"one count between"});
   refused("\"histogram_edges\": [", "\"histogram_edges\": [1e9,", "series[0].histogram_counts",

@@ -110,7 +110,7 @@ TEST(ProfileTables, RefusesWrongParts) {
   ProfileTables falling = profile_of_parts();
   std::swap(falling.tp[0], falling.tp[1]);
   expect_refused([&] { parse_profile_tables(to_json(falling), "p.json"); }, "p.json: key 'tables[1].tp'",
-                 {"tables after those before them, tp 1"});
+                 {"tables in increasing order, after tp 1"});
 }
 
 void refused(std::string_view from, std::string_view to, const std::string& key,
@@ -169,7 +169,7 @@ TEST(ProfileTables, ReadVersion1) {
 }
 
 TEST(ProfileTables, ModesRise) {
-  refused("\"tp\": 1", "\"tp\": 1, \"sequence_parallel\": true", "tables[0].tp", {"2 at least", "found 1"});
+  refused("\"tp\": 1", "\"tp\": 1, \"sequence_parallel\": true", "tables[0].tp", {"at least 2", "found 1"});
   ProfileTables profile = fixtures::known_profile();
   profile.tp.front().mode = {2, true};
   for (const TpMode mode : {TpMode{2, true}, TpMode{2, false}, TpMode{1, false}}) {
@@ -185,7 +185,7 @@ TEST(ProfileTables, RefusesPointsThatDoNotRise) {
   ProfileTables profile = fixtures::known_profile();
   const auto expect = [&](const std::string& key) {
     expect_refused([&] { parse_profile_tables(to_json(profile), "p.json"); }, "p.json: key '" + key + "'",
-                   {"above the one before it, 16", "found 16"});
+                   {"above the previous one, 16", "found 16"});
   };
   profile.tp[0].of(ProfileUnit::head)[1].tokens = 16;
   expect("tables[0].units.head.tokens[1]");

@@ -79,7 +79,9 @@ TEST(ProvenanceTest, NamesTheKeyThatIsWrong) {
 TEST(ProvenanceTest, LinesSayAllThatIsKnown) {
   const std::vector<std::string> lines = provenance_lines(whole());
   EXPECT_EQ(lines.front(), "made by   dflop 1.2.3 (41b5465-dirty)");
-  EXPECT_EQ(lines.back(), "machine   node-7: 64 cores of Some \"CPU\"; others took 25.0 % of its time");
+  EXPECT_EQ(lines.back(),
+            "machine   node-7: 64 cores of Some \"CPU\"; other processes took 25.0 % of its "
+            "time");
   EXPECT_EQ(lines[lines.size() - 2],
             "batches   512 samples, seed 18446744073709551615, from iteration 18 on");
 }

@@ -100,8 +100,8 @@ TEST(Records, HeaderMustHoldExactlyTheKnownColumns) {
   expect_error(
       "id,modality,text_tokens\n",
       "t.csv:row 1, columns 'source', 'subset', 'media', 'n_images', 'images', 'video_s', 'video_fps', "
-      "'video_frames', 'video_wh', 'audio_s', 'n_texts', 'prompt_tokens', 'answer_tokens': missing from the "
-      "header; all 16 columns have to be there");
+      "'video_frames', 'video_wh', 'audio_s', 'n_texts', 'prompt_tokens', 'answer_tokens': missing from "
+      "the header; all 16 columns are required");
 }
 
 TEST(Records, RowsMustBeWellFormed) {

@@ -213,7 +213,7 @@ TEST(ClusterFile, AKeyOfTheSoftwareStandsInOnePlace) {
     (place.empty() ? json : json[place])[key] = 0.001;
     const std::string where = place.empty() ? key : place + "." + key;
     expect_refused([&] { parse_cluster(json.dump(), "c.json"); }, "c.json: key '" + where + "'",
-                   {"this key in 'software' alone"});
+                   {"this key only in 'software'"});
   };
   refused("gpu", "kernel_overhead_s");
   refused("gpu", "gemm_efficiency");
@@ -373,7 +373,7 @@ TEST(ClusterFile, HasMultiprocessorsAndQuantaOfThem) {
   refused("\"multiprocessors\": 0", "multiprocessors", "found 0");
   refused("\"multiprocessors\": 132, \"share_quantum\": 0", "share_quantum", "found 0");
   refused("\"multiprocessors\": 132, \"share_quantum\": 133", "share_quantum", "from 1 to 132, found 133");
-  refused("\"share_quantum\": 4", "share_quantum", "expected 'multiprocessors' with it, found none");
+  refused("\"share_quantum\": 4", "share_quantum", "expected 'multiprocessors' as well, found none");
   refused("\"saturating_share\": 1.5", "saturating_share", "found 1.5");
 }
 

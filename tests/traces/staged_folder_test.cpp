@@ -73,11 +73,11 @@ TEST_F(StagedFolders, WhatIsThereIsNotRemoved) {
   fs::create_directory(path("full"));
   write(path("full/kept"));
   write(path("file"));
-  refused("full", "something is there already");
-  refused("file", "something is there already");
+  refused("full", "something else already has this name");
+  refused("file", "something else already has this name");
   fs::create_directory(path("a.part"));
   write(path("a.part/kept"));
-  refused("a", "something else has the name that the folder has until it is complete");
+  refused("a", "something else has this name, which the folder needs until it is complete");
   EXPECT_TRUE(fs::exists(path("full/kept")) && fs::exists(path("a.part/kept")));
 }
 

@@ -108,8 +108,8 @@ TEST(TimelineFileFormat, SharesGoWithSharedGpus) {
                    "t.json: key 'iterations[0].stage_shapes" + key + "'", words);
   };
   refused("[0.25,0.75]", "[0,0.75]", ".share[0]", {"found 0"});
-  refused("[0.25,0.75]", "[0.25,1]", ".share[1]", {"below 1 beside 'shared_gpus'", "found 1"});
-  refused("\"shared_gpus\": 1,", "", ".share[0]", {"1 where there is no 'shared_gpus'", "found 0.25"});
+  refused("[0.25,0.75]", "[0.25,1]", ".share[1]", {"below 1 with 'shared_gpus'", "found 1"});
+  refused("\"shared_gpus\": 1,", "", ".share[0]", {"1 without 'shared_gpus'", "found 0.25"});
   refused("\"share\": [0.25,0.75]", "\"optimizer_states\": [\"fp32\",\"fp32\"]", "", {"expected 'share'"});
   timeline.stage_shapes.clear();  // as in a recording without shapes
   EXPECT_EQ(parse_timeline(to_json(timeline), "t.json"), timeline);
@@ -138,7 +138,7 @@ TEST(TimelineFileFormat, ContradictionsAreRefused) {
           {"first rank of a group", "found 2"});
   refused("\"rank\": [0,1]", "\"rank\": [0,7]", it + "memory.rank[1]", {"first rank of a group", "found 7"});
   refused("\"first_rank\": [0,1]", "\"first_rank\": [0,0]", it + "groups.first_rank[1]",
-          {"in no group before it", "found 0"});
+          {"in no earlier group", "found 0"});
   refused("\"stage\": [0,0,1,1]", "\"stage\": [0,0,1,2]", it + "spans.stage[3]", {"from 0 to 1", "found 2"});
   refused("\"stream\": [0,1,2,0]", "\"stream\": [0,1,2,4]", it + "spans.stream[3]",
           {"from 0 to 3", "found 4"});

@@ -104,11 +104,11 @@ void write_tensor(JsonWriter& writer, const PiecedTensor& tensor) {
 /// Reads consecutive runs, each within [0, size).
 std::vector<IndexRun> read_runs(const JsonValue& json, std::int64_t size) {
   const std::vector<std::int64_t> ends = json.integers(0, size);
-  if (ends.empty() || ends.size() % 2 != 0) json.refuse_type("a begin and an end of each run");
+  if (ends.empty() || ends.size() % 2 != 0) json.refuse_type("a begin and an end for each run");
   std::vector<IndexRun> runs;
   for (std::size_t i = 0; i < ends.size(); i += 2) {
     if (ends[i] >= ends[i + 1]) {
-      json.refuse("expected runs that end behind their begin, found [{}, {})", ends[i], ends[i + 1]);
+      json.refuse("expected runs that end after they begin, found [{}, {})", ends[i], ends[i + 1]);
     }
     runs.push_back({ends[i], ends[i + 1]});
   }

@@ -160,7 +160,7 @@ Series read_series(const JsonValue& json) {
   double least = -std::numeric_limits<double>::infinity();
   for (const auto& [key, fraction, member] : kQuantiles) {
     series.*member = json.at(key).number();
-    if (series.*member < least) json.at(key).refuse_type("at least {}, the quantile before it", least);
+    if (series.*member < least) json.at(key).refuse_type("at least {}, the previous quantile", least);
     least = series.*member;
   }
   series.mean = json.at("mean").number();

@@ -215,7 +215,7 @@ FieldOfColumn read_header(const std::vector<std::string_view>& fields, const std
   if (missing.empty()) return field_of;
   refuse_input(
       fmt::format("{}:row 1, column{} {}", file, missing.size() > 1 ? "s" : "", fmt::join(missing, ", ")),
-      "missing from the header; all {} columns have to be there, and fields of what is not known may be empty",
+      "missing from the header; all {} columns are required, but fields with unknown values may be empty",
       kColumns.size());
 }
 

@@ -64,7 +64,7 @@ std::vector<ShapeBucket> read_buckets(const JsonValue& json) {
     json.at("bucket_modules").refuse_type("at most {} buckets", kMostBuckets);
   }
   if (tokens.size() != modules.size() || lengths.size() != modules.size()) {
-    json.refuse("expected as many bucket tokens and lengths as modules, {}, found {} and {}", modules.size(),
+    json.refuse("expected bucket tokens and lengths of {} modules, found {} and {}", modules.size(),
                 tokens.size(), lengths.size());
   }
   std::vector<ShapeBucket> buckets;
@@ -72,7 +72,7 @@ std::vector<ShapeBucket> read_buckets(const JsonValue& json) {
     const bool encoder = modules[b].choice({StageKind::encoder, StageKind::llm}) == StageKind::encoder;
     const ShapeBucket bucket{encoder, static_cast<int>(tokens[b]), static_cast<int>(lengths[b])};
     if (std::find(buckets.begin(), buckets.end(), bucket) != buckets.end()) {
-      json.at("bucket_tokens").refuse("expected different buckets, found the one of {} twice", b);
+      json.at("bucket_tokens").refuse("expected different buckets, found the bucket of {} twice", b);
     }
     buckets.push_back(bucket);
   }

@@ -55,12 +55,12 @@ class Config {
   }
   void require_flag(std::string_view key, bool expected) const {
     if (has(key) && json_.at(key).boolean() != expected) {
-      json_.at(key).refuse_type("{}, as nothing else is computed", expected ? "true" : "false");
+      json_.at(key).refuse_type("{}, because nothing else is supported", expected ? "true" : "false");
     }
   }
   void require_number(std::string_view key, double expected) const {
     if (has(key) && json_.at(key).number() != expected)
-      json_.at(key).refuse_type("{}, as nothing else is computed", expected);
+      json_.at(key).refuse_type("{}, because nothing else is supported", expected);
   }
   /// Rejects models that drop parts at random in training.
   void require_no_dropout() const {
@@ -106,7 +106,7 @@ Rotary read_rotary(const Config& config, double absent_base) {
   } else if (kind != "default" && kind != "mrope" &&
              kind != "dynamic") {  // which only scales beyond the longest length
     rope.at(kind_key).refuse_type(
-        "\"default\", \"dynamic\", \"llama3\" or \"mrope\", as no other scaling is computed");
+        "\"default\", \"dynamic\", \"llama3\" or \"mrope\", because no other scaling is supported");
   }
   if (rope.has("mrope_section")) {
     for (const std::int64_t pairs : rope.at("mrope_section").integers(1, kMostConfigHeadDim)) {
@@ -137,7 +137,10 @@ TransformerSpec read_text(const Config& config, bool llama, double rotary_base =
   config.require_number("partial_rotary_factor", 1);
   if (config.has("layer_types")) {
     for (const JsonValue& type : config.at("layer_types").elements()) {
-      if (type.string() != "full_attention") type.refuse_type("\"full_attention\", as no window is computed");
+      if (type.string() != "full_attention")
+        type.refuse_type(
+            "\"full_attention\", because windows are not "
+            "supported");
     }
   }
   TransformerSpec spec;
@@ -289,7 +292,10 @@ ModelSpec read_qwen25_vl(const Config& root) {
       read_encoder(vision, "qwen2.5-vl-vit", "depth", "hidden_size", "intermediate_size", "num_heads");
   model.encoder.gated_mlp = true;
   if (model.encoder.head_dim % 4 != 0) {
-    vision.at("num_heads").refuse_type("heads of a width that 4 divides, as pairs are turned by two axes");
+    vision.at("num_heads")
+        .refuse_type(
+            "heads whose width is a multiple of 4, because pairs are rotated "
+            "along two axes");
   }
   LayerForm form;
   form.norm = NormKind::rms;
@@ -485,7 +491,7 @@ ModelSpec parse_hugging_face(std::string_view json, const std::string& file, std
   const JsonDocument document(json, file);
   const Config root(document.root());
   if (root.has("quantization_config"))
-    root.at("quantization_config").refuse_type("none, as weights are trained as they are");
+    root.at("quantization_config").refuse_type("none, because quantized weights are not supported");
   const bool chat = is_chat(root);
   ModelSpec model =
       read_family(root, chat ? ModelFamily::internvl : root.at("model_type").choice<ModelFamily>());

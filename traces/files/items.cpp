@@ -37,7 +37,7 @@ class Header {
                      in_quotes(fields[f]));
       }
       std::optional<std::size_t>& field = field_[column - kColumns.begin()];
-      if (field) refuse_input(place, "column {} is there twice", in_quotes(fields[f]));
+      if (field) refuse_input(place, "column {} occurs twice", in_quotes(fields[f]));
       field = f;
     }
     for (std::size_t c = 0; c < kRequired; ++c) {
@@ -62,7 +62,7 @@ double read_number(std::string_view text, double most, bool whole, const std::st
   if (parse_number(text, value) && value >= 0 && value <= most && !(whole && value != std::floor(value)))
     return value;
   refuse_input(place, "expected a {}number from 0 to {:g}{}, found {}", whole ? "whole " : "", most,
-               whole ? "" : ", a cost in one unit of all items as seconds", in_quotes(text));
+               whole ? "" : ", a cost in the same unit for all items, such as seconds", in_quotes(text));
 }
 
 }  // namespace

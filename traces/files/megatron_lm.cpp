@@ -20,7 +20,8 @@ std::vector<std::string> obstacles_of_options(const Plan& plan, const ModelSpec&
   std::vector<std::string> reasons;
   if (plan.layout != Layout::uniform) {
     reasons.push_back(fmt::format(
-        "layout: expected a uniform plan, as all ranks have one tp, pp and dp, found a {} one{}",
+        "layout: expected a uniform plan, because all ranks have the same tp, pp and dp, found a {} "
+        "plan{}",
         to_string(plan.layout), plan.layout == Layout::disaggregated ? " (--to megatron-mimo)" : ""));
     return reasons;
   }
@@ -48,15 +49,16 @@ std::vector<std::string> unsaid_by_options(const Plan& plan) {
                                           : "are made by a scheduler";
   if (divides_batch(plan)) {
     unsaid.push_back(fmt::format(
-        "schedule: each microbatch gets the next {} samples of its dp rank, as of 'dflop schedule --scheduler "
-        "sequential'; the plan's microbatches {} and have uneven numbers of samples: for these the data loader "
-        "packs them, and the options are --micro-batch-size 1 --global-batch-size {}, which count microbatches",
+        "schedule: each microbatch gets the next {} samples of its dp rank, as with 'dflop schedule "
+        "--scheduler sequential'; the plan's microbatches {} and have uneven numbers of samples: to use "
+        "them, the data loader packs each into one sample, and the options are --micro-batch-size 1 "
+        "--global-batch-size {}, which count microbatches",
         plan.gbs / plan.bins(), made, plan.bins()));
   } else {
     unsaid.push_back(fmt::format(
-        "schedule: --micro-batch-size and --global-batch-size count microbatches, {} of dp {} x {}, as these do not "
-        "divide gbs {}: the data loader has to pack each of the plan's microbatches, which {}, into one of its "
-        "samples",
+        "schedule: --micro-batch-size and --global-batch-size count microbatches, {} of dp {} x {}, "
+        "because these do not divide gbs {}: the data loader must pack each of the plan's microbatches, "
+        "which {}, into one of its samples",
         plan.bins(), plan.llm.dp, plan.microbatches, plan.gbs, made));
   }
   for (std::string& line : unsaid_of_trained(plan)) unsaid.push_back(std::move(line));
@@ -65,27 +67,28 @@ std::vector<std::string> unsaid_by_options(const Plan& plan) {
       "padding");
   if (plan.llm.pp == 1 && plan.order != OrderKind::one_f_one_b) {
     unsaid.push_back(
-        fmt::format("order: a microbatch's backward follows its forward, as of 1f1b, in place of {}{}",
+        fmt::format("order: a microbatch's backward follows its forward, as in 1f1b, instead of {}{}",
                     to_string(plan.order),
-                    plan.chunks > 1 ? "; its chunks are one, whose memory is freed layer by layer" : ""));
+                    plan.chunks > 1 ? "; its chunks become one, whose memory is freed layer by layer" : ""));
   }
   if (plan.sequence_parallel && plan.llm.tp > 1 && layers_of_all(plan.encoder.layers) > 0)
-    unsaid.emplace_back("sequence_parallel: of the LLM alone");
+    unsaid.emplace_back("sequence_parallel: only for the LLM");
   if (plan.recomputation != Recomputation::none && layers_of_all(plan.encoder.layers) > 0) {
     unsaid.emplace_back(
-        "recomputation: of the LLM, and with pretrain_vlm.py of the encoder; examples/multimodal recomputes that "
-        "with --recompute-vision");
+        "recomputation: for the LLM, and with pretrain_vlm.py for the encoder; examples/multimodal "
+        "recomputes the encoder with --recompute-vision");
   }
   if (plan.optimizer_states == OptimizerStates::bf16) {
     unsaid.emplace_back(
-        plan.zero1 ? "optimizer_states: parameters are kept in fp32 beside gradients and moments in bf16"
-                   : "optimizer_states: fp32 in place of bf16, which needs the distributed optimizer");
+        plan.zero1 ? "optimizer_states: parameters are kept in fp32, next to gradients and moments in "
+                     "bf16"
+                   : "optimizer_states: fp32 instead of bf16, which needs the distributed optimizer");
   }
   unsaid.emplace_back(
       plan.clip_gradients
-          ? "clip_gradients: the norm's limit, which is 1.0 here"
-          : "clip_gradients: not asked for in the plan, so left to your run, which Megatron-LM clips at "
-            "1.0 by default");
+          ? "clip_gradients: the max norm, which is 1.0 here"
+          : "clip_gradients: not set in the plan, so your run uses Megatron-LM's default, which clips at "
+            "1.0");
   return unsaid;
 }
 
@@ -193,7 +196,7 @@ ExportedPlan to_megatron_lm(const Plan& plan, const ModelSpec& model, const std:
   exported.text =
       plan_comments(plan, "options of Megatron-LM, megatron/training/arguments.py", exported.unsaid);
   exported.text += fmt::format(R"(#
-# On {} ranks, of which Megatron-LM makes dp {}; the model's widths and the data are to be added:
+# On {} ranks, of which Megatron-LM makes dp {}; add the model's widths and the data:
 #   source FILE; torchrun ... pretrain_vlm.py "${{MEGATRON_ARGS[@]}}" ...
 MEGATRON_ARGS=(
 {})

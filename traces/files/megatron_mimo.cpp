@@ -36,7 +36,7 @@ std::int64_t samples_step(const Plan& plan) {
 std::vector<std::string> obstacles(const Plan& plan, const ModelSpec& model) {
   if (plan.layout != Layout::disaggregated) {
     return {fmt::format(
-        "layout: expected a disaggregated plan, as modules have ranks of their own, found a {} one{}",
+        "layout: expected a disaggregated plan, because modules have their own ranks, found a {} plan{}",
         to_string(plan.layout), plan.layout == Layout::uniform ? " (--to megatron-lm)" : "")};
   }
   std::vector<std::string> reasons;
@@ -49,14 +49,13 @@ std::vector<std::string> obstacles(const Plan& plan, const ModelSpec& model) {
   const int smaller = std::min(plan.encoder.dp, plan.llm.dp);
   const int larger = std::max(plan.encoder.dp, plan.llm.dp);
   if (larger % smaller != 0) {
-    reasons.push_back(
-        fmt::format("encoder.dp: expected one that divides llm.dp {} or is a multiple of it, found {}",
-                    plan.llm.dp, plan.encoder.dp));
+    reasons.push_back(fmt::format("encoder.dp: expected a divisor or a multiple of llm.dp {}, found {}",
+                                  plan.llm.dp, plan.encoder.dp));
   } else if (const std::int64_t step = samples_step(plan); plan.gbs % step != 0) {
     const std::int64_t below = plan.gbs / step * step;
     reasons.push_back(fmt::format(
-        "gbs: expected a multiple of {} ({} microbatches x dp {}), as all microbatches have as many "
-        "samples, found {}; the nearest {} {}",
+        "gbs: expected a multiple of {} ({} microbatches x dp {}), because all microbatches have the same "
+        "number of samples, found {}; the nearest {} {}",
         step, plan.microbatches, larger, plan.gbs, below > 0 ? fmt::format("are {} and", below) : "is",
         below + step));
   }
@@ -91,8 +90,9 @@ std::vector<std::string> unsaid_of(const Plan& plan) {
   std::vector<std::string> unsaid;
   const int samples = plan.gbs / plan.microbatches;
   unsaid.push_back(fmt::format(
-      "schedule: each microbatch gets the next {} samples of the data, {} for each dp rank of the encoder and {} for "
-      "each of the LLM, as of 'dflop schedule --scheduler sequential'; the plan's microbatches {}",
+      "schedule: each microbatch gets the next {} samples of the data, {} for each dp rank of the "
+      "encoder and {} for each of the LLM, as with 'dflop schedule --scheduler sequential'; the plan's "
+      "microbatches {}",
       samples, samples / plan.encoder.dp, samples / plan.llm.dp,
       plan.objective ? fmt::format("are made for a small {}", to_string(*plan.objective))
                      : "are made by a scheduler"));
@@ -100,23 +100,24 @@ std::vector<std::string> unsaid_of(const Plan& plan) {
       "padding: samples are padded to seq_length unless the recipe packs them; the plan's times are without padding");
   if (plan.encoder.dp > plan.llm.dp && samples > plan.encoder.dp) {
     unsaid.push_back(fmt::format(
-        "samples of unlike encoder tokens: with more encoder dp ranks than LLM dp ranks and {} samples a microbatch on "
-        "each, those need equally many, or the run ends",
+        "samples of unlike encoder tokens: with more encoder dp ranks than LLM dp ranks and {} samples "
+        "per microbatch on each, samples need equally many encoder tokens, or the run fails",
         samples / plan.encoder.dp));
   }
   if (plan.order != OrderKind::one_f_one_b) {
-    unsaid.push_back(fmt::format("order: 1f1b runs in place of {}", to_string(plan.order)));
+    unsaid.push_back(fmt::format("order: 1f1b runs instead of {}", to_string(plan.order)));
   }
   if (plan.chunks > 1) {
     unsaid.push_back(
-        fmt::format("chunks: one stage for each pipeline rank of the LLM in place of {}", plan.chunks));
+        fmt::format("chunks: one stage for each pipeline rank of the LLM instead of {}", plan.chunks));
   }
   const auto compare = [&](std::string_view key, const std::vector<int>& asked) {
     const std::vector<int> said = with_equal_middle(asked);
     if (said == asked) return;
     unsaid.push_back(
-        fmt::format("{}: {} in place of {}, as all but the first and the last stage have equally many", key,
-                    fmt::join(said, " "), fmt::join(asked, " ")));
+        fmt::format("{}: {} instead of {}, because all stages except the first and the last have equally "
+                    "many",
+                    key, fmt::join(said, " "), fmt::join(asked, " ")));
   };
   compare("encoder.layers", plan.encoder.layers);
   compare("llm.layers", llm_layers(plan));
@@ -124,24 +125,26 @@ std::vector<std::string> unsaid_of(const Plan& plan) {
   stage_major.placement = RankOrder::stage_major;
   if (first_ranks(plan) != first_ranks(stage_major)) {
     unsaid.push_back(fmt::format(
-        "placement: stage-major in place of {}: a module's ranks follow each other, and so do the dp ranks of a stage",
+        "placement: stage-major instead of {}: a module's ranks follow each other, and so do the dp ranks "
+        "of a stage",
         to_string(plan.placement)));
   }
   if (plan.reshard != Reshard::direct || plan.encoder.tp > 1 || plan.llm.tp > 1) {
     unsaid.push_back(fmt::format(
         "reshard: the first tp rank of each encoder dp rank sends to the first of the LLM's, which "
-        "broadcasts to its tp group, in place of {}",
+        "broadcasts to its tp group, instead of {}",
         to_string(plan.reshard)));
   }
   if (plan.sequence_parallel && plan.encoder.tp > 1) {
     unsaid.emplace_back(
-        "sequence_parallel: of the LLM alone; the encoder's output has to be whole on every rank");
+        "sequence_parallel: only for the LLM; the encoder's output must be whole on every rank");
   }
   for (std::string& line : unsaid_of_trained(plan)) unsaid.push_back(std::move(line));
   if (plan.optimizer_states == OptimizerStates::bf16) {
     unsaid.emplace_back(
-        plan.zero1 ? "optimizer_states: parameters are kept in fp32 beside gradients and moments in bf16"
-                   : "optimizer_states: fp32 in place of bf16, which needs the distributed optimizer");
+        plan.zero1 ? "optimizer_states: parameters are kept in fp32, next to gradients and moments in "
+                     "bf16"
+                   : "optimizer_states: fp32 instead of bf16, which needs the distributed optimizer");
   }
   return unsaid;
 }
@@ -232,7 +235,7 @@ std::string optimizer(const Plan& plan) {
 
 std::vector<std::string> unsaid_of_trained(const Plan& plan) {
   if (plan.trained.all() && plan.trained.lora_rank == 0) return {};
-  return {fmt::format("frozen: all parts are trained in place of {}; the script has to freeze the others",
+  return {fmt::format("frozen: all parts are trained instead of {}; the script must freeze the others",
                       describe(plan.trained))};
 }
 
@@ -253,8 +256,10 @@ std::vector<std::string> head_obstacles(const Plan& plan, const ModelSpec& model
   std::vector<std::string> reasons;
   const auto require = [&](std::string_view module, int tp, const TransformerSpec& spec) {
     if (spec.heads % tp != 0) {
-      reasons.push_back(fmt::format("{}.tp: expected one that divides {} heads, as none are padded, found {}",
-                                    module, spec.heads, tp));
+      reasons.push_back(
+          fmt::format("{}.tp: expected a divisor of {} heads, because heads are not padded, "
+                      "found {}",
+                      module, spec.heads, tp));
     } else if (spec.kv_heads > 0 && spec.kv_heads % tp != 0 && tp % spec.kv_heads != 0) {
       reasons.push_back(fmt::format("{}.tp: expected a divisor or a multiple of {} KV heads, found {}",
                                     module, spec.kv_heads, tp));

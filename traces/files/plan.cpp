@@ -102,7 +102,7 @@ Plan parse_plan(std::string_view json, const std::string& file) {
     plan.encoder_share = root.at("encoder_share").number_in(0, 1);
   } else if (root.has("encoder_share")) {
     root.at("encoder_share")
-        .refuse("expected a share in shared plans alone, found one in a {} plan", to_string(plan.layout));
+        .refuse("expected a share only in shared plans, found one in a {} plan", to_string(plan.layout));
   }
   if (root.has("chunks")) plan.chunks = root.at("chunks").integer(1, kPlanMostLayers);
   plan.encoder = read_module(root.at("encoder"), plan.layout == Layout::uniform ? plan.chunks : 1);
@@ -149,7 +149,7 @@ constexpr int kOrderVersion = 1;
 /// Returns "F, B, I or W with a microbatch from 0 to 7, as F0; on later chunks with .1 to .1".
 std::string expected_step(const PipelineShape& shape) {
   std::string text =
-      fmt::format("F, B, I or W with a microbatch from 0 to {}, as F0", shape.microbatches - 1);
+      fmt::format("F, B, I or W with a microbatch from 0 to {}, such as F0", shape.microbatches - 1);
   if (shape.chunks > 1) text += fmt::format("; on later chunks with .1 to .{}", shape.chunks - 1);
   if (shape.spreads_encoder()) text += "; on the encoder with .e";
   return text;
@@ -184,7 +184,7 @@ PipelineOrder parse_order(std::string_view json, const std::string& file, const 
   root.require_keys({"schema", "version", "ranks"}, {"placement"});
   PipelineOrder order{shape, {}};
   if (root.has("placement")) {
-    if (shape.chunks == 1) root.at("placement").refuse("expected no such key where ranks have one chunk");
+    if (shape.chunks == 1) root.at("placement").refuse("expected no such key if ranks have one chunk");
     order.shape.placement = root.at("placement").choice<Placement>();
   }
   const std::vector<JsonValue> lists = root.at("ranks").elements();
@@ -226,7 +226,7 @@ Plan read_short_plan(const JsonValue& json, const PlanGrid& grid) {
   plan.llm = read_short_module(json.at("llm"));
   plan.encoder = json.has("encoder") ? read_short_module(json.at("encoder")) : plan.llm;
   if (json.has("encoder_share")) {
-    if (!json.has("encoder")) json.at("encoder_share").refuse("expected 'encoder' with it, found none");
+    if (!json.has("encoder")) json.at("encoder_share").refuse("expected 'encoder' as well, found none");
     plan.layout = Layout::shared;
     plan.encoder_share = json.at("encoder_share").number_in(0, 1);
   }
@@ -265,7 +265,7 @@ GridPlan read_plan(const JsonValue& json, const PlanGrid& grid) {
   if (plan.name.empty()) name.refuse("expected a name, found an empty text");
   const bool twice = std::any_of(grid.plans.begin(), grid.plans.end(),
                                  [&](const GridPlan& other) { return other.name == plan.name; });
-  if (twice) name.refuse_type("a name that no plan before it has");
+  if (twice) name.refuse_type("a name that no earlier plan has");
   return plan;
 }
 

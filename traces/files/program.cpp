@@ -107,9 +107,9 @@ nlohmann::ordered_json program_json(const Iteration& iteration, const ModelSpec&
   if (!iteration.plan.trained.all()) {
     refuse_input(
         "",
-        "key 'frozen': a program for other executors trains all parts, found a plan that trains no more than {}: "
-        "plan without --freeze and --lora; parameters of your modules that do not require gradients stay as they "
-        "are there",
+        "key 'frozen': a program for other executors trains all parts, found a plan that trains only {}: "
+        "plan without --freeze and --lora; parameters of your modules that do not require gradients stay "
+        "unchanged there",
         describe(iteration.plan.trained));
   }
   return {{"iteration", iteration.number},

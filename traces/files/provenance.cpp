@@ -99,7 +99,8 @@ std::string text_of(const DataOrigin& data) {
 
 std::string text_of(const MachineOrigin& machine) {
   std::string text = fmt::format("{}: {} cores of {}", machine.host, machine.cores, machine.processor);
-  if (machine.others) text += fmt::format("; others took {:.1f} % of its time", 100 * *machine.others);
+  if (machine.others)
+    text += fmt::format("; other processes took {:.1f} % of its time", 100 * *machine.others);
   return text;
 }
 

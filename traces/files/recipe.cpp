@@ -61,10 +61,10 @@ YAML::Node only_document(const std::string& text, const std::string& file) {
     YAML::Parser parser(stream);
     NoEvents nothing;
     parser.HandleNextDocument(nothing);
-    if (parser) refuse_line(file, 1, "expected one document, found more behind it");
+    if (parser) refuse_line(file, 1, "expected one document, found more after it");
     return YAML::Load(text);
   } catch (const YAML::Exception& error) {
-    refuse_line(file, line_of(error.mark), "no YAML or JSON: " + error.msg);
+    refuse_line(file, line_of(error.mark), "not YAML or JSON: " + error.msg);
   }
 }
 
@@ -72,7 +72,7 @@ YAML::Node only_document(const std::string& text, const std::string& file) {
 
 std::vector<RecipeEntry> parse_recipe(const std::string& text, const std::string& file) {
   const YAML::Node root = only_document(text, file);
-  if (!root.IsMap()) refuse_line(file, 1, "expected a map of options, as 'steps: 10'");
+  if (!root.IsMap()) refuse_line(file, 1, "expected a map of options, such as 'steps: 10'");
   std::vector<RecipeEntry> entries;
   std::set<std::string> known;
   std::size_t bytes = 0;
@@ -81,11 +81,11 @@ std::vector<RecipeEntry> parse_recipe(const std::string& text, const std::string
     if (!member.first.IsScalar()) refuse_line(file, line, "expected the name of an option as key");
     RecipeEntry entry{member.first.Scalar(), {}, line};
     if (!known.insert(entry.key).second) {
-      refuse_line(file, line, fmt::format("key '{}' stands twice", entry.key));
+      refuse_line(file, line, fmt::format("key '{}' occurs twice", entry.key));
     }
     entry.values = recipe_values(member.second, entry.key, line, file);
     for (const std::string& value : entry.values) bytes += value.size() + 1;
-    if (bytes > text.size()) refuse_line(file, line, "aliases make more of the text than there is");
+    if (bytes > text.size()) refuse_line(file, line, "aliases expand to more text than the file has");
     entries.push_back(std::move(entry));
   }
   return entries;

@@ -149,7 +149,7 @@ std::vector<BinsOfIteration> bins_of_csv(std::string_view text, const std::strin
     }
     std::int64_t bin = 0;
     if (!parse_number(fields[bin_column], bin) || bin < 0 || bin > kMostBin)
-      refuse_input(reader.place("bin"), "expected a bin from 0 on, found '{}'", fields[bin_column]);
+      refuse_input(reader.place("bin"), "expected a bin of at least 0, found '{}'", fields[bin_column]);
     iterations.back().bin.push_back(static_cast<std::int32_t>(bin));
     if (sample_column < width) iterations.back().samples.push_back(unquote(fields[sample_column]));
   }

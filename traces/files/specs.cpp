@@ -188,7 +188,7 @@ GpuSpec read_gpu(const JsonValue& json) {
     gpu.multiprocessors = json.at("multiprocessors").integer(1, kMostMultiprocessors);
   if (json.has("share_quantum")) {
     if (gpu.multiprocessors == 0)
-      json.at("share_quantum").refuse("expected 'multiprocessors' with it, found none");
+      json.at("share_quantum").refuse("expected 'multiprocessors' as well, found none");
     gpu.share_quantum = json.at("share_quantum").integer(1, gpu.multiprocessors);
   }
   if (json.has("saturating_share"))
@@ -236,7 +236,7 @@ SoftwareSpec read_software_object(const JsonValue& json) {
 /// Rejects software keys at their old places if there is also a "software" object.
 void refuse_twice(const JsonValue& json, std::span<const std::string_view> keys) {
   for (const std::string_view key : keys) {
-    if (json.has(key)) json.at(key).refuse_type("this key in 'software' alone");
+    if (json.has(key)) json.at(key).refuse_type("this key only in 'software'");
   }
 }
 
@@ -292,7 +292,7 @@ void read_nodes(const JsonValue& root, const FindCluster& find, ClusterSpec& clu
   for (const JsonValue& row : rows.elements()) {
     groups.push_back(read_node_group(row, shared, find));
     nodes += groups.back().nodes;
-    if (nodes > kMostNodes) row.refuse("expected at most {} nodes together, found {}", kMostNodes, nodes);
+    if (nodes > kMostNodes) row.refuse("expected at most {} nodes in all, found {}", kMostNodes, nodes);
   }
   if (groups.empty()) rows.refuse("expected at least one row, found none");
   cluster.software = shared ? *shared : groups.front().software;
@@ -492,7 +492,7 @@ void require_rising(const JsonValue& json, const std::vector<std::int64_t>& numb
   for (std::size_t i = 1; i < numbers.size(); ++i) {
     const bool rises = second != nullptr && (*second)[i] > (*second)[i - 1];
     if (numbers[i] > numbers[i - 1] || (numbers[i] == numbers[i - 1] && rises)) continue;
-    json.elements()[i].refuse_type("a number above the one before it, {}", numbers[i - 1]);
+    json.elements()[i].refuse_type("a number above the previous one, {}", numbers[i - 1]);
   }
 }
 
@@ -596,7 +596,7 @@ void read_quanta(const JsonValue& json, int quanta, TpProfile& profile) {
   for (const char* key : {"optimizer", "beside_neighbour"}) {
     if (json.has(key) == is_part) continue;
     if (is_part) json.at(key);  // reports that it is missing
-    json.at(key).refuse("expected it of tables of a part of a device alone, found {} of {} quanta",
+    json.at(key).refuse("expected this key only in tables of a part of a device, found {} of {} quanta",
                         profile.quanta, quanta);
   }
   if (is_part) profile.part = read_part(json);
@@ -606,7 +606,7 @@ TpMode read_mode(const JsonValue& json) {
   TpMode mode{json.at("tp").integer(1, kProfileMostRanks), false};
   if (json.has("sequence_parallel")) mode.sequence_parallel = json.at("sequence_parallel").boolean();
   if (mode.sequence_parallel && mode.tp == 1)
-    json.at("tp").refuse_type("2 at least, for sequence parallelism");
+    json.at("tp").refuse_type("at least 2, for sequence parallelism");
   return mode;
 }
 
@@ -616,7 +616,8 @@ void require_after(const JsonValue& json, const TpProfile& own, const std::vecto
   if (before.empty()) return;
   const TpProfile& last = before.back();
   if (std::pair(own.mode, own.quanta) > std::pair(last.mode, last.quanta)) return;
-  json.at("tp").refuse_type("tables after those before them, {}", to_string(last.mode, last.quanta, quanta));
+  json.at("tp").refuse_type("tables in increasing order, after {}",
+                            to_string(last.mode, last.quanta, quanta));
 }
 
 /// Reads the tables of one mode of a model; `activation` is what version 1 stores outside the tables.

@@ -57,7 +57,7 @@ Seconds now() {
 std::string new_event_path(const std::string& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) throw Error(ErrorKind::output, "the folder cannot be made: " + error.message(), folder);
+  if (error) throw Error(ErrorKind::output, "the folder cannot be created: " + error.message(), folder);
   std::array<char, 256> host{};
   if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '-';
   return fmt::format("{}/events.out.tfevents.{}.{}.{}", folder, static_cast<std::int64_t>(now().count()),

@@ -37,7 +37,7 @@ class Rows {
     if (!sized_) rows_.resize(count);
     sized_ = true;
     if (count != rows_.size()) {
-      column.refuse_type("{} entries, as in the columns beside it", rows_.size());
+      column.refuse_type("{} entries, as in the other columns", rows_.size());
     }
     return rows_;
   }
@@ -383,7 +383,7 @@ void check_groups(const JsonValue& json, const std::vector<GroupUsage>& groups) 
     const auto after = end_of.lower_bound(first);
     const bool overlaps = (after != end_of.end() && after->first < end) ||
                           (after != end_of.begin() && std::prev(after)->second > first);
-    if (overlaps) json.at("first_rank").elements()[i].refuse_type("a rank that is in no group before it");
+    if (overlaps) json.at("first_rank").elements()[i].refuse_type("a rank that is in no earlier group");
     if (end > kMostRanks) json.refuse("expected at most {} ranks, found {}", kMostRanks, end);
     end_of.emplace(first, end);
   }
@@ -397,12 +397,12 @@ std::vector<Stage> read_stage_shapes(const JsonValue& json, std::int64_t stages,
     json.at("tp").refuse_type("one entry for each of {} stages, or none", stages);
   }
   if (!rows.empty() && shares_gpus && !json.has("share"))
-    json.refuse("expected 'share' where 'shared_gpus' is, found none");
+    json.refuse("expected 'share' with 'shared_gpus', found none");
   for (std::size_t s = 0; s < rows.size(); ++s) {
     const bool is_part = rows[s].share > 0 && rows[s].share < 1;
     if (shares_gpus ? is_part : rows[s].share == 1) continue;
     json.at("share").elements()[s].refuse_type(
-        "{}", shares_gpus ? "above 0 and below 1 beside 'shared_gpus'" : "1 where there is no 'shared_gpus'");
+        "{}", shares_gpus ? "above 0 and below 1 with 'shared_gpus'" : "1 without 'shared_gpus'");
   }
   return rows;
 }

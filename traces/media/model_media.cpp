@@ -21,7 +21,7 @@ class Maker {
         modality_(modality) {}
 
   Encoding operator()(std::monostate) {
-    shapes_.fail("modality", "the model takes words alone, found " + std::string(to_string(modality_)));
+    shapes_.fail("modality", "the model takes only text, found " + std::string(to_string(modality_)));
   }
 
   Encoding operator()(const LlavaProcessor& processor) {

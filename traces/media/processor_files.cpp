@@ -115,7 +115,7 @@ QwenProcessor parse_qwen_processor(std::string_view json, const std::string& fil
     processor.max_pixels = root.at("max_pixels").integer<std::int64_t>(1, kLargest);
   }
   if (processor.min_pixels > processor.max_pixels) {
-    root.refuse("expected at most as many pixels at least as at most, found {} and {}", processor.min_pixels,
+    root.refuse("expected a min number of pixels up to the max number, found {} and {}", processor.min_pixels,
                 processor.max_pixels);
   }
   return processor;
@@ -137,7 +137,7 @@ MelOptions parse_sound_processor(std::string_view json, const std::string& file,
                               {"padding_value", 0},          {"dither", 0}};
   for (const Fixed& fixed : kFixed) {
     if (is_set(root, fixed.key) && root.at(fixed.key).number() != fixed.value)
-      root.at(fixed.key).refuse_type("{}, as nothing else is computed", fixed.value);
+      root.at(fixed.key).refuse_type("{}, because nothing else is supported", fixed.value);
   }
   if (is_set(root, "padding_side") && root.at("padding_side").string() != "right")
     root.at("padding_side").refuse_type("\"right\"");

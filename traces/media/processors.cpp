@@ -89,8 +89,8 @@ ImageSize smart_size(ImageSize image, const QwenProcessor& processor) {
   const double width = image.width;
   const double height = image.height;
   if (std::max(width, height) / std::min(width, height) > 200) {
-    refuse_input("", "expected a picture with sides of at most 200 times each other, found {}x{}",
-                 image.width, image.height);
+    refuse_input("", "expected a picture with one side at most 200 times the other, found {}x{}", image.width,
+                 image.height);
   }
   double high = std::nearbyint(height / factor) * factor;
   double wide = std::nearbyint(width / factor) * factor;
@@ -107,7 +107,8 @@ ImageSize smart_size(ImageSize image, const QwenProcessor& processor) {
   }
   if (!(high >= 1 && wide >= 1 && high * wide <= static_cast<double>(kMostPixels))) {
     refuse_input("",
-                 "expected a size that {} pixels a side divide, of at most {} pixels, found {}x{} for {}x{}",
+                 "expected sides that are multiples of {} pixels, with at most {} pixels in all, found "
+                 "{}x{} for {}x{}",
                  factor, kMostPixels, wide, high, image.width, image.height);
   }
   return {static_cast<std::int32_t>(wide), static_cast<std::int32_t>(high)};
@@ -254,7 +255,7 @@ Patches qwen_patches(std::span<const RgbImage> frames, const QwenProcessor& proc
   if (frames.empty()) refuse_input("", "expected a picture or the frames of a video, found none");
   for (const RgbImage& frame : frames) {
     if (frame.size != frames.front().size) {
-      refuse_input("", "expected frames of one size, found {}x{} beside {}x{}", frame.size.width,
+      refuse_input("", "expected frames of one size, found {}x{} and {}x{}", frame.size.width,
                    frame.size.height, frames.front().size.width, frames.front().size.height);
     }
   }

@@ -135,7 +135,9 @@ RgbImage resize_bicubic(const RgbImage& image, ImageSize size) {
   const std::int64_t between = is_rows_first ? std::int64_t{image.size.width} * size.height
                                              : std::int64_t{size.width} * image.size.height;
   if (std::max(between, std::int64_t{size.width} * size.height) > kMostPixels) {
-    refuse_input("", "expected a picture that is resized by way of at most {} pixels, found {}x{} to {}x{}",
+    refuse_input("",
+                 "expected a picture whose resizing takes at most {} intermediate pixels, found {}x{} "
+                 "to {}x{}",
                  kMostPixels, image.size.width, image.size.height, size.width, size.height);
   }
   if (image.size == size) return image;

@@ -70,7 +70,7 @@ WavFile read_format(std::string_view bytes, std::size_t at, std::uint32_t size, 
   if (rate < 1 || rate > 1'000'000) refuse_input(place, "expected a rate of 1 to 1000000 Hz, found {}", rate);
   const std::uint32_t frame = read_little(bytes, at + 12, 2);
   if (frame != channels * bits / 8) {
-    refuse_input(place, "expected {} bytes a frame, for {} channels of {} bits, found {}",
+    refuse_input(place, "expected {} bytes per frame, for {} channels of {} bits, found {}",
                  channels * bits / 8, channels, bits, frame);
   }
   return {
@@ -211,9 +211,10 @@ SoundShape sound_shape(std::string_view bytes, const std::string& file) {
 
 void require_rate(const SoundShape& shape, const std::string& file, std::int32_t rate) {
   if (shape.rate == rate) return;
-  refuse_input(
-      file, "expected {} samples a second, found {}: resample it first, as `ffmpeg -i in.wav -ar {} out.wav`",
-      rate, shape.rate, rate);
+  refuse_input(file,
+               "expected {} samples per second, found {}: resample it first, as with `ffmpeg -i in.wav -ar "
+               "{} out.wav`",
+               rate, shape.rate, rate);
 }
 
 std::vector<float> decode_sound(std::string_view bytes, const std::string& file, std::int32_t rate) {

@@ -158,7 +158,7 @@ class TraceChecker {
     }
     if (first == nullptr) return;
     add(Kind::truncated_profile, *first,
-        fmt::format("launched outside all steps, as {} kernels and copies are", outside));
+        fmt::format("launched outside all steps, one of {} such kernels and copies", outside));
   }
 
   void check_sequences() {
@@ -228,8 +228,8 @@ void check_step_numbers(const std::vector<KinetoTrace>& traces, const KinetoRank
     const std::int64_t last = trace.steps.back().number;
     findings[t].push_back(
         {Kind::different_runs, trace.steps.front().event, trace.file,
-         fmt::format("numbers its steps {} to {}, which other ranks number {} to {} by the collectives in "
-                     "them: they are read as these",
+         fmt::format("numbers its steps {} to {}, but by their collectives they are the steps {} to {} of "
+                     "other ranks: these numbers are used",
                      first + trace.renumbered, last + trace.renumbered, first, last)});
   }
   std::map<std::pair<std::size_t, std::size_t>, std::pair<KinetoFinding, std::size_t>> apart;  // by traces
@@ -302,7 +302,7 @@ void check_parts(const std::vector<KinetoTrace>& traces, const KinetoRanks& rank
       findings[end.trace].push_back(
           {Kind::unequal_collective, activity.event,
            kineto_place(trace, activity.event, trace.names[activity.name]),
-           fmt::format("{}: expected {} as of other ranks, found {}", c.name, usual, part_text(c))});
+           fmt::format("{}: expected {}, as on other ranks, found {}", c.name, usual, part_text(c))});
     }
   }
 }
@@ -325,7 +325,7 @@ void check_clocks(const std::vector<KinetoTrace>& traces, const KinetoRanks& ran
     const bool is_doubtful = clock.spread > kMostClockSpread ||
                              (std::chrono::abs(clock.offset) > kAlignedClocks && is_joined_by_time(ranks, t));
     if (clock.matches == 0) {
-      text = "shares no collective with the ranks before it, so its clock is not known";
+      text = "shares no collective with the previous ranks, so its clock is not known";
     } else if (is_doubtful) {
       text = fmt::format("is {} {} of the first file's clock (median of {}, spread {})",
                          us(std::chrono::abs(clock.offset)), clock.offset.count() > 0 ? "ahead" : "behind",

@@ -593,19 +593,21 @@ std::optional<std::string> why_not_joined(const std::vector<KinetoTrace>& traces
   const auto has_kernels = [](const KinetoTrace& trace) { return !trace.activities.empty(); };
   const auto with_kernels = std::ranges::count_if(traces, has_kernels);
   if (with_kernels < 2) {
-    return fmt::format("what one rank waits for is known beside the others alone, and there {} with kernels",
+    return fmt::format("waiting of a rank can be seen only next to other ranks, and there {} with kernels",
                        with_kernels == 1 ? "is one trace" : "is no trace");
   }
   for (const KinetoTrace& trace : traces) {
     for (const KinetoCollective& collective : trace.collectives) {
       if (!collective.source && !collective.destination) continue;
       return fmt::format(
-          "{} has messages from rank to rank, whose place in the step ranges of a pipeline say", trace.file);
+          "{} has messages between ranks, and only ranges of a pipeline say where in the step they belong",
+          trace.file);
     }
   }
   const auto without = std::ranges::find_if_not(traces, has_kernels);
   if (without != traces.end())
-    return fmt::format("{} has no kernels, and a step is replayed with all of its ranks", without->file);
+    return fmt::format("{} has no kernels, but a step can be replayed only with all of its ranks",
+                       without->file);
   const auto is_joined = [](const KinetoExchange& exchange) { return exchange.ends.size() > 1; };
   if (!std::ranges::any_of(ranks.exchanges, is_joined))
     return "no collective is recorded on two of the ranks";

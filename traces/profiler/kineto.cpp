@@ -127,7 +127,7 @@ class TraceBuilder {
     const auto require = [&](std::int64_t ranks, const std::string& group) {
       if (ranks <= size) return;
       refuse_key(trace_.file, "distributedInfo.world_size",
-                 "expected {} ranks at least, which {} needs, found {}", ranks, group, size);
+                 "expected at least {} ranks, which {} needs, found {}", ranks, group, size);
     };
     for (const KinetoCollective& c : trace_.collectives) {
       const std::string group =

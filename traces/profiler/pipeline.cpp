@@ -96,7 +96,7 @@ std::vector<std::int64_t> common_steps(const std::vector<KinetoTrace>& traces,
     } else {
       findings.push_back(
           {Finding::truncated_profile, 0, traces[static_cast<std::size_t>(lacks - steps.begin())].file,
-           fmt::format("expected step {} as other ranks have it, found none: it is left out", number)});
+           fmt::format("expected step {}, as on other ranks, found none: it is left out", number)});
     }
   }
   return common;
@@ -122,7 +122,7 @@ PipelineImport import_pipeline(const std::vector<KinetoTrace>& traces, const Kin
     }
     if (trace.world_size && *trace.world_size > static_cast<std::int64_t>(traces.size())) {
       result.findings.push_back({Finding::missing_rank, 0, trace.file,
-                                 fmt::format("it is of {} ranks, expected a trace of each, found {}",
+                                 fmt::format("it ran on {} ranks, expected a trace of each, found {}",
                                              *trace.world_size, traces.size())});
     }
   }
@@ -143,9 +143,9 @@ PipelineImport import_pipeline(const std::vector<KinetoTrace>& traces, const Kin
     result.findings.push_back(
         {Finding::joint_ranges, 0, traces.front().file,
          fmt::format(
-             "ranks {} meet inside their forwards, as those of tensor parallelism and FSDP do: what one waits there "
-             "for another counts as its compute. '--slow stage=' changes all ranks of a stage, '--slow rank=' "
-             "not those that waited",
+             "ranks {} meet inside their forwards, as with tensor parallelism and FSDP: the time that one "
+             "waits there for another counts as its compute. '--slow stage=' changes all ranks of a "
+             "stage; '--slow rank=' does not change the ranks that waited",
              groups)});
   }
   return result;

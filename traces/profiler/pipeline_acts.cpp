@@ -186,7 +186,8 @@ class ActReader {
                     fmt::format("expected it to begin when '{}' has ended", name_of(*before->range)));
       } else if (before != nullptr && act.start < before->end) {
         record_.add(Finding::overlapping_ranges, rank_, act.range->event, name_of(*act.range),
-                    fmt::format("expected its kernels after those of '{}', found them beside or before",
+                    fmt::format("expected its kernels after those of '{}', found them before or at the "
+                                "same time",
                                 name_of(*before->range)));
       }
       before = &act;
@@ -215,7 +216,7 @@ class ActReader {
       if (op == Op::forward && !has(Op::backward) && !split) lacks("backward, or both of its parts");
       if (op != Op::forward && !has(Op::forward)) lacks("forward");
       if (op == Op::backward && (has(Op::backward_input) || has(Op::backward_weight)))
-        lacks("single way to go back: its parts are there, too");
+        lacks("single kind of backward: its parts are there, too");
     }
   }
 
@@ -249,7 +250,8 @@ void check_times(PipelineRecord& record) {
   record.add(
       Finding::different_runs, *late,
       fmt::format(
-          "it begins {:.3f} s after another rank has ended it: of another run, or without a common clock",
+          "it begins {:.3f} s after another rank has ended it: the traces are from different runs or lack "
+          "a common clock",
           Seconds(latest_begin - earliest_end).count()));
 }
 
@@ -279,7 +281,8 @@ void check_stages(PipelineRecord& record) {
     for (const std::int32_t microbatch : microbatches) {
       if (ranks[microbatch] == most) continue;
       record.add(Finding::missing_range, record.ranks.front(),
-                 fmt::format("expected microbatch {} on {} ranks of stage {}, as others, found {}",
+                 fmt::format("expected microbatch {} on {} ranks of stage {}, like other microbatches, "
+                             "found {}",
                              microbatch, most, stage, ranks[microbatch]));
     }
   }

@@ -80,7 +80,7 @@ class LayoutComparison {
     const auto planned = ranks_of(program_.groups);
     const auto found = ranks_of(recorded_.groups);
     if (planned == found) return std::nullopt;
-    return fmt::format("the plan has the ranks {}, the traces are of {}", fmt::join(planned, ", "),
+    return fmt::format("the plan has the ranks {}, but the traces are of {}", fmt::join(planned, ", "),
                        fmt::join(found, ", "));
   }
 
@@ -92,13 +92,15 @@ class LayoutComparison {
     }
     for (const Place& place : found) {
       if (work_.count(place) == 0) {
-        return fmt::format("rank {} has ranges of stage {}, microbatch {}, which the plan has not there",
-                           std::get<0>(place), std::get<1>(place), std::get<2>(place));
+        return fmt::format(
+            "rank {} has ranges of stage {}, microbatch {}, which the plan does not have "
+            "there",
+            std::get<0>(place), std::get<1>(place), std::get<2>(place));
       }
     }
     for (const auto& [place, work] : work_) {
       if (found.count(place) == 0) {
-        return fmt::format("the plan has stage {}, microbatch {} on rank {}, whose ranges have not",
+        return fmt::format("the plan has stage {}, microbatch {} on rank {}, but its ranges do not",
                            std::get<1>(place), std::get<2>(place), std::get<0>(place));
       }
     }
@@ -126,7 +128,7 @@ class LayoutComparison {
       const auto messages = routes_.find(route);
       std::size_t& next = taken[route];
       if (messages == routes_.end() || next == messages->second.size()) {
-        return fmt::format("rank {} sends microbatch {} of stage {} to rank {}, which the schedule does not",
+        return fmt::format("rank {} sends microbatch {} of stage {} to rank {}, but not in the schedule",
                            span.rank, span.microbatch, span.stage, receive.rank);
       }
       message_of_[span.message] = messages->second[next++];
@@ -134,7 +136,7 @@ class LayoutComparison {
       if (const auto found = check_bytes(span, receive)) return found;
     }
     if (planned == 0) return std::nullopt;
-    return fmt::format("the schedule has {} messages that the traces have not", planned);
+    return fmt::format("the schedule has {} messages that the traces lack", planned);
   }
 
   std::optional<std::string> check_bytes(const Span& send, const Span& receive) {
@@ -144,9 +146,9 @@ class LayoutComparison {
     const auto [first, fresh] = ratio_.try_emplace({send.stage, receive.stage}, ratio, send.microbatch);
     if (std::abs(ratio - first->second.first) <= kMostRatioError * first->second.first) return std::nullopt;
     return fmt::format(
-        "messages from stage {} to {} are not those of the schedule: that of microbatch {} has {} bytes "
-        "where the schedule has {}, {:.4g} times as many, and that of microbatch {} has {:.4g} times as "
-        "many; is it the schedule of this step, and were samples padded?",
+        "messages from stage {} to {} differ from the schedule: the message of microbatch {} has {} bytes "
+        "where the schedule has {}, {:.4g} times as many, and the message of microbatch {} has {:.4g} "
+        "times as many; is this the schedule of this step, and were samples padded?",
         send.stage, receive.stage, send.microbatch, send.bytes.count, planned.count, ratio,
         first->second.second, first->second.first);
   }

@@ -315,7 +315,7 @@ void check_sum(PipelineRecord& record, const std::vector<std::int32_t>& expected
   for (const std::size_t part : parts) {
     const PipelineReduction& other = record.reductions[part];
     if (!first.bytes || !other.bytes || *first.bytes == *other.bytes) continue;
-    refuse(fmt::format("expected {} bytes as here on all of its ranks, found {} in {}", first.bytes->count,
+    refuse(fmt::format("expected {} bytes on all of its ranks, as here, found {} in {}", first.bytes->count,
                        other.bytes->count, record.trace_of(record.ranks[other.rank]).file));
     return;
   }

@@ -44,7 +44,7 @@ std::uint64_t shard_number(std::string_view text, std::string_view braces, const
   std::uint64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc{} || end != text.data() + text.size() || text.size() > kMostDigits)
-    refuse_input(name, "expected a range as {{000..009}}, found {{{}}}", braces);
+    refuse_input(name, "expected a range such as {{000..009}}, found {{{}}}", braces);
   return number;
 }
 

@@ -127,7 +127,10 @@ class TarWalk {
       const std::uint64_t at = at_;
       const TarBlock header = next_block();
       if (is_zero(header)) {
-        if (!told.is_empty()) refuse(at, "expected the file that a long name or size is of, found the end");
+        if (!told.is_empty())
+          refuse(at,
+                 "expected the file to which a long name or size belongs, found "
+                 "the end");
         check_end();
         return std::nullopt;
       }
@@ -289,7 +292,7 @@ TarFile::TarFile(const std::string& path) : path_(path) {
   std::array<char, 2> magic{};
   if (tar.size() >= magic.size()) tar.read(0, magic.data(), magic.size());
   if (magic == std::array{'\x1f', '\x8b'})
-    refuse_input(path, "is packed with gzip, in which no sample can be found: unpack it before");
+    refuse_input(path, "is compressed with gzip, in which samples cannot be located: unpack it first");
   TarWalk walk(tar);
   std::unordered_set<std::string> keys;
   std::unordered_set<std::string> extensions;  // of the last sample
@@ -300,7 +303,7 @@ TarFile::TarFile(const std::string& path) : path_(path) {
     if (samples_.empty() || samples_.back().key != key) {
       if (!keys.insert(key).second) {
         refuse_input(offset_place(path, entry->header),
-                     "expected all members of sample '{}' behind each other, found '{}' apart", key,
+                     "expected all members of sample '{}' one after the other, found '{}' apart", key,
                      entry->path);
       }
       extensions.clear();

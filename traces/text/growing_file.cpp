@@ -55,7 +55,7 @@ void GrowingFile::add(std::string_view piece) {
   const bool is_cut = is_file && ::ftruncate(file_, before.st_size) == 0;
   throw Error(ErrorKind::output,
               std::string("cannot be written: ") + std::strerror(problem) +
-                  (is_file && !is_cut ? "; its last piece is not whole" : ""),
+                  (is_file && !is_cut ? "; its last piece is incomplete" : ""),
               path_);
 }
 

@@ -178,7 +178,7 @@ void StagedFile::open() {
   const bool replaces = ::stat(target_.c_str(), &old) == 0;
   constexpr mode_t kWritable = S_IWUSR | S_IWGRP | S_IWOTH;
   if (replaces && (old.st_mode & kWritable) == 0)
-    refuse_output(path_, "the file is read-only; let it be written (chmod u+w), or name another");
+    refuse_output(path_, "the file is read-only; make it writable (chmod u+w), or name another");
   // Keep the content of a private file unreadable by others at all times.
   file_ = ::open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, replaces ? 0600 : 0666);
   if (file_ < 0) {
@@ -186,7 +186,7 @@ void StagedFile::open() {
     const fs::path folder = fs::path(target_).parent_path();
     if (reason != EACCES && reason != EPERM && reason != EROFS) refuse_output(path_, std::strerror(reason));
     // The new file is made next to the one it replaces, which may well be writable.
-    refuse_output(path_, fmt::format("no file can be made in its folder, {}: {}",
+    refuse_output(path_, fmt::format("no file can be created in its folder, {}: {}",
                                      folder.empty() ? "." : folder.string(), std::strerror(reason)));
   }
   is_there_ = true;
@@ -209,7 +209,7 @@ void StagedFile::remove_leftovers() const {
     const pid_t process = process_of_part(name.substr(prefix.size()));
     const std::string path = (target.parent_path() / name).string();
     if (process > 0 && remove_leftover(path, process))
-      fmt::print(stderr, "dflop: note: removed {}, which a process that was killed had left\n", path);
+      fmt::print(stderr, "dflop: note: removed {}, left by a process that was killed\n", path);
   }
 }
 

@@ -44,16 +44,16 @@ void check_output_folder(const std::string& path) {
   const fs::path folder = folder_of(path);
   std::error_code none;
   if (fs::equivalent(folder, ".", none))
-    refuse_output(path, "the working folder would be replaced; expected the name of another");
+    refuse_output(path, "the working folder would be replaced; name another folder");
   if (!is_empty_or_missing(folder)) {
-    refuse_output(path, "something is there already; remove it, or name another folder");
+    refuse_output(path, "something else already has this name; remove it, or name another folder");
   }
   const fs::path part = part_of(folder);
   std::error_code ignored;
   if (!is_empty_or_missing(part) && !fs::exists(part / kLockFile, ignored)) {
     refuse_output(part.string(),
-                  "something else has the name that the folder has until it is complete; remove "
-                  "it, or name another folder");
+                  "something else has this name, which the folder needs until it is complete; remove it, "
+                  "or name another folder");
   }
 }
 
@@ -65,7 +65,10 @@ StagedFolder::StagedFolder(const std::string& path) {
   fs::create_directories(part_, problem);
   if (problem) refuse_output(part_, problem.message());
   std::optional<FolderLock> lock = FolderLock::try_hold(part_);
-  if (!lock) refuse_output(path_, "another process is writing it; wait for its end, or name another folder");
+  if (!lock)
+    refuse_output(path_,
+                  "another process is writing it; wait until it ends, or name another "
+                  "folder");
   lock_.emplace(std::move(*lock));
   for (const fs::directory_entry& entry : fs::directory_iterator(part_, problem)) {
     if (entry.path().filename() != kLockFile) fs::remove_all(entry.path(), problem);

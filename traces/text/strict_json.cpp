@@ -135,10 +135,8 @@ class StrictReader {
 
   void begin(Json::value_t type) {
     if (open_.size() >= kDeepest) {
-      throw Error(
-          ErrorKind::input,
-          fmt::format("expected at most {} lists and objects inside of each other, found more", kDeepest),
-          place());
+      throw Error(ErrorKind::input,
+                  fmt::format("expected at most {} nested lists and objects, found more", kDeepest), place());
     }
     open_.push_back(&add(type, kListBytes));
   }

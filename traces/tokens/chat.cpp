@@ -110,7 +110,7 @@ class ChatWriter {
     const auto ids = std::find_if(media_.begin(), media_.end(),
                                   [&](const MediumIds& known) { return known.medium == medium; });
     if (ids == media_.end() || ids->token < 0) {
-      refuse_input(place_, "expected media of which family and tokenizer ({}) have a token, found '<{}>'",
+      refuse_input(place_, "expected media for which family and tokenizer ({}) have a token, found '<{}>'",
                    tokenizer_.file(), to_string(medium));
     }
     const auto count = static_cast<std::size_t>(counts_[tokens_.media.size()]);

@@ -79,7 +79,7 @@ std::vector<ChatTurn> read_turns(const JsonValue& list, std::string_view role, s
     ChatTurn turn;
     turn.role = read_role(value.at(role));
     if (turn.role == ChatRole::system && !turns.empty())
-      value.at(role).refuse("expected a system's turn before all others, found it behind {}", turns.size());
+      value.at(role).refuse("expected a system turn before all others, found it after {}", turns.size());
     has_answer = has_answer || turn.role == ChatRole::assistant;
     add_content(turn, value.at(content));
     const bool has_weight = value.has("weight") && value.at("weight").text() != "null";

@@ -149,7 +149,7 @@ void Tokenizer::read_merges(const JsonValue& merges) {
     joined += right;
     const auto made = ids_.find(joined);
     if (made == ids_.end())
-      merge.refuse("expected '{}' in the vocabulary, which this makes, found none", joined);
+      merge.refuse("expected '{}', the result of this merge, in the vocabulary, found none", joined);
     pairs_.add_merge(left_id, right_id, rank++, made->second);
   }
 }

@@ -52,8 +52,8 @@ std::optional<std::string> first_ending(const std::vector<std::string>& files,
   }
   if (const auto pickle = first_ending(files, {".bin", ".bin.index.json", ".pt", ".pth"})) {
     refuse_input(folder,
-                 "expected {} or {}, found {}, which PyTorch has pickled: such files can run code when they "
-                 "are read, so they are not. Save the model as safetensors, as save_pretrained() does",
+                 "expected {} or {}, found {}, a pickle of PyTorch: such files can run code when they are "
+                 "read, so they are not read. Save the model as safetensors, as save_pretrained() does",
                  kWeightsFile, kWeightsIndex, *pickle);
   }
   refuse_input(folder, "expected a model's weights, {} or {}, found neither", kWeightsFile, kWeightsIndex);
@@ -159,7 +159,7 @@ const SafetensorsFile& WeightsFolder::open(const std::string& file) const {
   if (!fs::exists(path, ignored)) {
     refuse_input(
         in_folder(folder_, kWeightsIndex),
-        "expected the file {} beside it, which has tensors of the model, found none; is the download "
+        "expected the file {} next to it, which has tensors of the model, found none; is the download "
         "complete?",
         file);
   }
@@ -181,7 +181,7 @@ void WeightsFolder::check_against_index(const SafetensorsFile& shard, const std:
     const auto found = weights_.find(tensor.name);
     if (found == weights_.end() || found->second == file) continue;
     refuse_input(fmt::format("{}: tensor '{}'", shard.path(), tensor.name),
-                 "expected it in {} alone, as {} says, found it here, too", found->second, kWeightsIndex);
+                 "expected it only in {}, as {} says, found it here, too", found->second, kWeightsIndex);
   }
 }
 

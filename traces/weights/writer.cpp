@@ -167,7 +167,9 @@ WeightsWriter::WeightsWriter(const std::string& folder, std::vector<TensorShape>
   const std::string one = (fs::path(folder) / kWeightsFile).string();
   std::error_code ignored;
   if (counts_.size() > 1 && fs::exists(one, ignored)) {
-    refuse_output(one, "readers would take it for all weights, which are to be in several files beside it");
+    refuse_output(one,
+                  "readers would take it for all weights, but they will be in several files next to "
+                  "it");
   }
   check_all();
   begin_file();

@@ -122,7 +122,7 @@ TEST(ModelMedia, SoundsOfAnotherRateAreRefusedByTheirHeaders) {
   const std::string refusal = testing::input_error([&] {
     static_cast<void>(reader.shape({wav, "a.wav", true}));
   });
-  EXPECT_NE(refusal.find("a.wav: expected 16000 samples a second, found 44100"), std::string::npos)
+  EXPECT_NE(refusal.find("a.wav: expected 16000 samples per second, found 44100"), std::string::npos)
       << refusal;
 }
 

@@ -109,10 +109,9 @@ TEST(Sounds, AreRefusedWithPlaceAndReason) {
   EXPECT_EQ(error_of(wav({1, 0, 16'000, 16}, data)), "a.wav: offset 20: expected 1 to 64 channels, found 0");
   EXPECT_EQ(error_of(wav({1, 1, 0, 16}, data)),
             "a.wav: offset 20: expected a rate of 1 to 1000000 Hz, found 0");
-  EXPECT_EQ(
-      error_of(wav({1, 1, 44'100, 16}, data)),
-      "a.wav: expected 16000 samples a second, found 44100: resample it first, as `ffmpeg -i in.wav -ar 16000 "
-      "out.wav`");
+  EXPECT_EQ(error_of(wav({1, 1, 44'100, 16}, data)),
+            "a.wav: expected 16000 samples per second, found 44100: resample it first, as with `ffmpeg -i "
+            "in.wav -ar 16000 out.wav`");
   EXPECT_EQ(error_of(wav({}, "abc")), "a.wav: offset 44: expected a multiple of 2 bytes, a frame's, found 3");
   EXPECT_EQ(error_of(riff(chunk("data", data))),
             "a.wav: offset 20: expected a chunk 'fmt ' before 'data', found none");
@@ -123,7 +122,7 @@ TEST(Sounds, AreRefusedWithPlaceAndReason) {
   std::string wrong_frame = format_of({});
   wrong_frame[12] = 4;
   EXPECT_EQ(error_of(riff(chunk("fmt ", wrong_frame))),
-            "a.wav: offset 20: expected 2 bytes a frame, for 1 channels of 16 bits, found 4");
+            "a.wav: offset 20: expected 2 bytes per frame, for 1 channels of 16 bits, found 4");
   const std::string nan = little(std::bit_cast<std::uint32_t>(std::numeric_limits<float>::infinity()), 4);
   EXPECT_EQ(error_of(wav({3, 1, 16'000, 32}, nan)), "a.wav: offset 44: expected finite samples, found inf");
 }
