@@ -188,7 +188,7 @@ TEST_F(SweepErrors, InDatabases) {
       .execute(
           "PRAGMA user_version = 2; UPDATE inputs SET fingerprint = 'old' "
           "WHERE name = 'dflop'");
-  expect_error(run_into("a.sqlite"), {"a.sqlite", "of dflop old"});
+  expect_error(run_into("a.sqlite"), {"a.sqlite", "made by dflop old"});
 }
 
 TEST_F(SweepErrors, InAWriteProtectedDatabase) {

@@ -205,7 +205,7 @@ def test_nothing_goes_into_empty_bins(server):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (({"llm": [1, 2], "lenght": [3, 4]}, 2), "columns llm, encoder and tokens, found 'lenght', too"),
+        (({"llm": [1, 2], "lenght": [3, 4]}, 2), "only columns llm, encoder and tokens, found 'lenght'"),
         (([1, 2, 3], 3, 2), "bins: expected a multiple of dp = 2, found 3"),
     ],
 )

@@ -55,7 +55,7 @@ TEST(StrictJson, EveryTruncationIsRefused) {
 
 TEST(StrictJson, DeepNestingIsRefusedAndNotRecursedInto) {
   const auto refused = [](const std::string& text, const std::string& place) {
-    expect_refused([&] { JsonDocument(text, "f.json"); }, place, {"at most 64 lists and objects"});
+    expect_refused([&] { JsonDocument(text, "f.json"); }, place, {"at most 64 nested lists and objects"});
   };
   refused(std::string(1'000'000, '['), "f.json");
   refused("{\"a\": " + std::string(64, '[') + std::string(64, ']') + "}", "f.json: key 'a'");

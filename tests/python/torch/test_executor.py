@@ -322,7 +322,7 @@ def test_what_the_executor_was_not_told_is_refused(server, tmp_path):
     assert "clip_norm: expected the max norm of gradients, because the plan has clip_gradients, found none" in no_norm
     assert "clip_norm: expected a number above 0 (math.inf clips nothing), found 0.0" in zero
     assert "clip_norm: expected a plan with clip_gradients" in no_plan
-    assert "expected as many ranks as the plan has, 2, found a process group of 1" in ranks
+    assert "expected the 2 ranks of the plan, found a process group of 1" in ranks
 
     dflop.write_samples(tmp_path / "texts.json", texts)
     asked = {"model": TIED_MODEL, "data": tmp_path / "texts.json", "gbs": 4, "tp": 1, "pp": 2, "dp": 1}
@@ -369,7 +369,7 @@ def test_stages_that_share_a_parameter_are_refused(server):
     plan = make_plan("uniform", "interleaved", (1, 1), (1, 1), 2, 4, chunks=2)
     with pytest.raises(RanksFailed) as failed:
         run_ranks(1, shares_a_parameter, make_program(plan, make_samples(4, 0), server))
-    assert "expected modules that share no parameter, found 0.weight of stage 1 in stage 0" in failed.value.failures[0]
+    assert "expected modules that share no parameter, found 0.weight of stage 1 also in stage 0" in failed.value.failures[0]
 
 
 class Twin(torch.nn.Module):
@@ -648,7 +648,7 @@ def living_on(rank, world, program, folder, how):
     "how, message",
     [
         ("raises", "rank 1 failed: at step 0, forward of stage 1, microbatch 0: ValueError: a picture"),
-        ("closes", "rank 1 failed: it closed its executor after 1 step, and rank 0 is at step 1, receive of stage 0"),
+        ("closes", "rank 1 failed: it closed its executor after 1 step, but rank 0 is at step 1, receive of stage 0"),
     ],
 )
 def test_a_rank_that_waits_learns_of_one_that_failed_and_lives_on(how, message, server, tmp_path):
