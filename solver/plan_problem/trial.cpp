@@ -49,13 +49,13 @@ void check_disaggregated_request(const PlanRequest& request, std::string_view pl
   check_batches(request);
   if (traits(request.options.order).spreads_encoder) {
     throw Error(ErrorKind::usage,
-                fmt::format("only the search makes plans of the schedule {}, not the {} planner",
+                fmt::format("only the search makes plans with the schedule {}, not the {} planner",
                             to_string(request.options.order), planner));
   }
   if (has_chunks(request.options.order)) {
     throw Error(ErrorKind::usage,
-                fmt::format("the {} planner makes one stage a pipeline rank, found the schedule {}, which is "
-                            "of several",
+                fmt::format("the {} planner makes one stage per pipeline rank, found the schedule {}, "
+                            "which needs several",
                             planner, to_string(request.options.order)));
   }
   if (request.profile.empty()) refuse_input("", "planning needs at least one profiled sample");
@@ -63,11 +63,11 @@ void check_disaggregated_request(const PlanRequest& request, std::string_view pl
 
 std::string reason_against_apart(const PlanRequest& request) {
   if (request.model.encoder.layers == 0) {
-    return "the model has no encoder, and this planner gives encoder and LLM GPUs of their own; "
-           "'--planner search' plans text models";
+    return "the model has no encoder, but this planner gives encoder and LLM their own GPUs; '--planner "
+           "search' plans text models";
   }
   if (request.cluster.gpus() < 2) {
-    return fmt::format("encoder and LLM on GPUs of their own need at least 2 GPUs, cluster '{}' has 1",
+    return fmt::format("encoder and LLM on their own GPUs need at least 2 GPUs, but cluster '{}' has 1",
                        request.cluster.name);
   }
   return "";

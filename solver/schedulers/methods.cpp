@@ -252,7 +252,7 @@ AssignmentSolution Method::solve(const AssignmentProblem& problem, const SolveLi
   if (problem.pipeline != nullptr && objective == Objective::published) bins.shared_encoder = false;
   AssignmentSolution solution = find_bins(bins, inner);
   if (!solution.feasible()) return infeasible(fmt::format("{}: {}", name, solution.reason));
-  const auto broken = solution.bin.empty() ? std::optional<std::string>("no bin with room for an item")
+  const auto broken = solution.bin.empty() ? std::optional<std::string>("no bin has capacity for an item")
                                            : broken_cap(bins, solution.bin);
   if (broken && bins.items() > 0) {
     std::string reason = fmt::format("{} breaks a cap: {}", name, *broken);

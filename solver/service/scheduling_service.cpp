@@ -95,7 +95,7 @@ class SchedulingService::State : public std::enable_shared_from_this<State> {
     const Seconds waited = *item->taken - begin;
     if (live() && waited > options_.late_after) {
       record(item->iteration, ScheduleEventKind::late,
-             "no assignment was there yet, waited " + milliseconds(waited));
+             "no assignment was found yet, waited " + milliseconds(waited));
     }
     ScheduledBatch batch{item->iteration,  item->samples, std::move(*item->best), std::exchange(events_, {}),
                          item->scheduling, waited};
@@ -240,7 +240,8 @@ class SchedulingService::State : public std::enable_shared_from_this<State> {
       start_solver();
     } catch (const std::system_error& error) {
       left_behind_ = options_.most_stalled;
-      record(drawn_, ScheduleEventKind::solver_failed, std::string("no thread for it: ") + error.what());
+      record(drawn_, ScheduleEventKind::solver_failed,
+             std::string("no thread could be started for it: ") + error.what());
     }
   }
 

@@ -76,7 +76,7 @@ TEST(PublishedPlanner, SaysWhyNothingFits) {
   const std::string large = " --model llava-ov-llama3-70b --cluster a100-80g-vtrain:1 --modalities image";
   expect_reason(
       "--planner dflop" + large,
-      "1.25 x (10 bytes a parameter and the activations of the largest item)) no pair of encoder and "
+      "1.25 x (10 bytes per parameter and the activations of the largest item)) no pair of encoder and "
       "LLM fits the 80.0 GiB of a GPU");
   expect_reason("--planner dflop-paper" + large, "no pair of encoder and LLM fits");
   expect_reason("--planner dflop --model tiny-vlm --cluster a100-80g-vtrain:1 --modalities text",

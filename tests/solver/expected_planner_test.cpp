@@ -271,7 +271,7 @@ TEST(ExpectedPlanner, NeedsTwoGpus) {
   const PlanResult result = ExpectedPlanner().plan(c.request());
   EXPECT_FALSE(result.plan.has_value());
   EXPECT_EQ(result.infeasible_reason,
-            "encoder and LLM on GPUs of their own need at least 2 GPUs, cluster 'small' has 1");
+            "encoder and LLM on their own GPUs need at least 2 GPUs, but cluster 'small' has 1");
 }
 
 TEST(ExpectedPlanner, RefusesMissingData) {

@@ -338,7 +338,8 @@ TEST(SearchPlanner, SaysWhyThereAreNoSharedPlans) {
   c.search.layouts = {Layout::shared};
   const PlanResult result = SearchPlanner().plan(c.request());
   EXPECT_FALSE(result.plan);
-  EXPECT_NE(result.infeasible_reason.find("of a profile no durations at shares are known"), std::string::npos)
+  EXPECT_NE(result.infeasible_reason.find("the profile has no durations at shares of GPUs"),
+            std::string::npos)
       << result.infeasible_reason;
 }
 
@@ -473,7 +474,7 @@ TEST(SearchPlanner, SaysWhichWishIsInTheWay) {
     EXPECT_NE(text.find(part), std::string::npos) << text;
   };
   has(reason({.llm = {.tp = 3}}), "--tp 3 does not divide the 2 GPUs of a node; a plan may fit without --tp");
-  has(reason({.llm = {.pp = 9}}), "--pp 9 is more than there are layers, 7");
+  has(reason({.llm = {.pp = 9}}), "--pp 9 is more than the number of layers, 7");
   has(reason({.llm = {.tp = 2, .dp = 4}}), "take 8 GPUs of 4; a plan may fit without --tp or --dp");
   has(reason({.llm = {.dp = 4}, .microbatches = 4}), "need 16 samples, the global batch has 12");
   // A rank without a pipeline holds all seven layers, 7,000 bytes; with four stages it holds two.

@@ -41,8 +41,8 @@ PlanResult PublishedPlanner::plan(const PlanRequest& request) const {
   if (!found.choice) {
     result.infeasible_reason = fmt::format(
         "by the published memory rule ({}) no pair of encoder and LLM fits the {:.1f} GiB of a GPU",
-        released ? "1.25 x (10 bytes a parameter and the activations of the largest item)"
-                 : "10 bytes a parameter and the activations of the mean microbatch",
+        released ? "1.25 x (10 bytes per parameter and the activations of the largest item)"
+                 : "10 bytes per parameter and the activations of the mean microbatch",
         problem.memory / (1024.0 * 1024 * 1024));
     return result;
   }

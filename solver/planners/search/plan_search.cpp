@@ -103,7 +103,7 @@ class PlanSearch {
     found.exhausted = done;
     found.seeds_outside = given_outside_;
     if (!found.plan && (!done || found.bound)) {  // according to the bound, some may fit
-      found.infeasible_reason = fmt::format("no plan that fits was found{}; of those looked into, {}",
+      found.infeasible_reason = fmt::format("no plan that fits was found{}; of the plans examined, {}",
                                             done ? "" : " before the search ended", found.infeasible_reason);
     }
     return found;

@@ -344,7 +344,7 @@ std::string broken_wish(const ModuleWish& wish, const char* prefix, const Cluste
   const int dp = wish.dp.value_or(1);
   if (cluster.gpus_per_node % tp != 0)
     return fmt::format("--{}tp {} does not divide the {} GPUs of a node", prefix, tp, cluster.gpus_per_node);
-  if (pp > layers) return fmt::format("--{}pp {} is more than there are layers, {}", prefix, pp, layers);
+  if (pp > layers) return fmt::format("--{}pp {} is more than the number of layers, {}", prefix, pp, layers);
   if (std::int64_t{tp} * pp * dp > cluster.gpus()) {
     return fmt::format("--{0}tp {1}, --{0}pp {2} and --{0}dp {3} take {4} GPUs of {5}", prefix, tp, pp, dp,
                        std::int64_t{tp} * pp * dp, cluster.gpus());
@@ -376,11 +376,11 @@ std::string SearchSpace::empty_reason() const {
                        ", a layer for each stage and a sample for each microbatch of a dp rank";
   if (request_.search.can_split) reason += ", and a tp over which the model can be split";
   if (part_ == SpacePart::shared) {
-    if (!request_.cost.knows_shares()) reason += "; of a profile no durations at shares are known";
-    if (request_.cluster.is_mixed()) reason += "; shares are of GPUs of one type";
+    if (!request_.cost.knows_shares()) reason += "; the profile has no durations at shares of GPUs";
+    if (request_.cluster.is_mixed()) reason += "; shares need GPUs of one type";
   }
   if (may_be(request_.search.layouts, Layout::colocated) && !request_.search.layouts.empty())
-    reason += "; colocated plans have order encoder-in-bubbles and 2 pipeline stages at least";
+    reason += "; colocated plans have order encoder-in-bubbles and at least 2 pipeline stages";
   return reason;
 }
 
