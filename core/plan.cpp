@@ -50,7 +50,7 @@ class PlanCheck {
     const OrderTraits& order = traits(plan_.order);
     if (!fits(order, plan_.layout)) {
       const auto colocated = orders_where([](const OrderTraits& o) { return fits(o, Layout::colocated); });
-      refuse("schedule", "{} is for a colocated plan and no other, found {} for a {} one",
+      refuse("schedule", "{} is only for colocated plans, which need it, found {} for a {} plan",
              listed(names_of(colocated)), order.name, to_string(plan_.layout));
     }
     require_positive("chunks", plan_.chunks);
@@ -64,7 +64,7 @@ class PlanCheck {
     require_positive(name + ".pp", module.pp);
     require_positive(name + ".dp", module.dp);
     if (module.tp > cluster_.gpus_per_node) {
-      refuse(name + ".tp", "tensor parallelism stays inside a node of {} GPUs, found {}",
+      refuse(name + ".tp", "tensor parallelism must stay inside a node of {} GPUs, found {}",
              cluster_.gpus_per_node, module.tp);
     }
     // This also keeps the product of sizes in a hostile file within 64 bits.
@@ -139,19 +139,19 @@ class PlanCheck {
   void check_share() const {
     if (plan_.layout != Layout::shared) {
       if (plan_.encoder_share == 0) return;
-      refuse("encoder_share", "expected a share in shared plans alone, found {} in a {} one",
+      refuse("encoder_share", "expected a share only in shared plans, found {} in a {} plan",
              plan_.encoder_share, to_string(plan_.layout));
     }
     if (plan_.encoder.ranks() != plan_.llm.ranks()) {
-      refuse("encoder", "expected as many ranks as the llm has in a shared plan, which is {}, found {}",
-             plan_.llm.ranks(), plan_.encoder.ranks());
+      refuse("encoder", "expected as many ranks as the llm in a shared plan, {}, found {}", plan_.llm.ranks(),
+             plan_.encoder.ranks());
     }
     if (!(plan_.encoder_share > 0 && plan_.encoder_share < 1)) {
       refuse("encoder_share", "expected a part of each GPU above 0 and below 1, found {}",
              plan_.encoder_share);
     }
     if (cluster_.is_mixed())
-      refuse("layout", "expected GPUs of one type for shares, found a cluster of several");
+      refuse("layout", "expected GPUs of one type for shares, found a cluster of several types");
     check_quanta(cluster_.gpu);
   }
 
@@ -177,7 +177,7 @@ class PlanCheck {
       const auto node_of = [&](int rank) { return cluster_.node_of(device_of(rank, shared_gpus)); };
       if (node_of(ranks[group]) == node_of(last)) continue;
       refuse(is_encoder ? "encoder.tp" : "llm.tp",
-             "the tp group of ranks {} to {} lies on two nodes of {} GPUs", ranks[group], last,
+             "the tp group of ranks {} to {} spans two nodes of {} GPUs", ranks[group], last,
              cluster_.gpus_per_node);
     }
   }
@@ -252,7 +252,7 @@ void validate(const TrainedParts& trained, const ModelSpec& model, const std::st
   require_there(trained.encoder, has_encoder, "encoder");
   require_there(trained.connector, has_connector, "connector");
   if (trained.lora_rank > 0 && trained.llm) {
-    refuse_key(where, "lora_rank", "expected 'llm' to be frozen beneath LoRA, found it trained");
+    refuse_key(where, "lora_rank", "expected 'llm' to be frozen with LoRA, found it trained");
   }
   const bool any =
       (has_encoder && trained.encoder) || (has_connector && trained.connector) || trained.in_llm();

@@ -169,8 +169,8 @@ ProgramCosts price(const CostModel& cost, const Iteration& iteration) {
   if (program.shared_gpus > 0 && !cost.knows_shares()) {
     refuse_input(
         "",
-        "expected a plan without shares of GPUs, as these durations are of whole ones, found a shared one: "
-        "they are of a profile without --shares, or of a recording");
+        "expected a plan without shares of GPUs, because these durations (of a profile without --shares, "
+        "or of a recording) are for whole GPUs, found a shared plan");
   }
   ProgramCosts costs = cost.price_sums(program);
   if (iteration.samples.empty()) return costs;

@@ -126,7 +126,7 @@ class OrderCheck {
     if (step.op == other.op) {
       refuse(r, k, "{} is also at position {}", step_name(shape_, step), before);
     }
-    refuse(r, k, "{} beside {}: expected a whole backward (B) or its two parts (I, W)",
+    refuse(r, k, "{} next to {}: expected a whole backward (B) or its two parts (I, W)",
            step_name(shape_, step), step_name(shape_, other));
   }
 

@@ -30,7 +30,7 @@ LossWeights loss_weights(std::span<const std::int64_t> tokens, const Assignment&
                    assignment.bin[i]);
     }
     if (tokens[i] < 0) {
-      refuse_input("loss weights", "sample {}: expected tokens from 0 on, found {}", i, tokens[i]);
+      refuse_input("loss weights", "sample {}: expected at least 0 tokens, found {}", i, tokens[i]);
     }
     of_bin[b] += tokens[i];
     total += tokens[i];

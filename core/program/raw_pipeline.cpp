@@ -36,19 +36,19 @@ class Validation {
     if (pipeline_.activation) check_bytes("activation_bytes", *pipeline_.activation, stages);
     double bytes = check_bytes("p2p_bytes", pipeline_.message, stages - 1);
     const auto path = pipeline_.path();
-    if (bytes > 0 && !path) refuse("link", "expected this key beside p2p_bytes, found none");
+    if (bytes > 0 && !path) refuse("link", "expected this key with p2p_bytes, found none");
     if (pipeline_.encoder) {
       seconds += sum("encoder_forward_s", pipeline_.encoder->forward, 1);
       seconds += sum("encoder_backward_s", pipeline_.encoder->backward, 1);
       bytes += check_bytes("encoder_bytes", pipeline_.encoder->message, 1);
-      if (bytes > 0 && !path) refuse("link", "expected this key beside encoder_bytes, found none");
+      if (bytes > 0 && !path) refuse("link", "expected this key with encoder_bytes, found none");
     }
     if (path) {
       const double messages = 2.0 * static_cast<double>(shape.stages() - 1) * shape.microbatches;
       seconds += path->latency.count() * messages + 2 * bytes / path->bytes_per_second;
     }
     if (!(seconds <= kMostSeconds)) {
-      refuse_input(where_, "expected durations and messages of at most 1000000 s together, found {} s",
+      refuse_input(where_, "expected durations and messages of at most 1000000 s in all, found {} s",
                    std::llround(std::min(seconds, 1e18)));
     }
   }

@@ -296,7 +296,8 @@ void require_progress(const Program& program, const ReceivePosts& posts) {
   const std::int64_t place = run.place_of(left);
   refuse_input(fmt::format("program: group {}, instruction {} ({})", left, place - program.groups[left].begin,
                            to_string(program.instructions[place].op)),
-               "this would wait for ever {}, where a GPU waits for all that was entered before",
+               "this would wait forever {}, because a GPU first completes everything that was issued "
+               "before",
                run.waits_for(left));
 }
 

@@ -69,7 +69,7 @@ GroupBlocks take_apart(const Program& program, std::int32_t group) {
     }
     if (message && is_gathered(program.messages[instruction.index], program)) {
       refuse_input(fmt::format("program: group {}", group),
-                   "a hub's messages have no place in another order");
+                   "messages through a hub cannot be put into another order");
     }
     if (is_compute(instruction.op)) {
       const BlockKey key(instruction.op, instruction.stage, instruction.microbatch);
@@ -390,7 +390,7 @@ StepOrder order_of_kind(const Program& program, const ProgramCosts& costs, Order
   set_ranks(shape, present, static_cast<int>(program.stages.size()));
   shape.microbatches = reordering.microbatches > 0 ? reordering.microbatches : program.microbatches;
   if (shape.spreads_encoder()) {
-    refuse_input("program", "{} is no order of the same work: it moves the encoder", to_string(kind));
+    refuse_input("program", "{} does not order the same work: it moves the encoder", to_string(kind));
   }
   validate(shape, "program");
   bool whole = false;

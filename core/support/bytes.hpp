@@ -81,7 +81,7 @@ class ByteReader {
 
  private:
   [[noreturn]] static void fail() {
-    throw Error(ErrorKind::internal, "another process of the run has sent less than was expected");
+    throw Error(ErrorKind::internal, "another process of the run sent less than expected");
   }
   const char* take(std::size_t bytes) {
     if (bytes > bytes_.size()) fail();

@@ -82,7 +82,7 @@ const ProfiledCostModel::UnitCurves& ProfiledCostModel::curves_of(const Tables& 
                                                                   ProfileUnit unit) const {
   const std::optional<UnitCurves>& curves = tables.curves[static_cast<std::size_t>(unit)];
   if (curves) return *curves;
-  refuse_input("", "the profile of '{}' has no unit '{}', which a stage asks for", profile_.model.name,
+  refuse_input("", "the profile of '{}' has no unit '{}', which a stage needs", profile_.model.name,
                to_string(unit));
 }
 
@@ -288,11 +288,15 @@ Seconds ProfiledCostModel::optimizer_step(const Stage& stage) const {
 
 ModelState ProfiledCostModel::model_state(const Stage& stage) const {
   if (stage.optimizer_states != OptimizerStates::fp32) {
-    throw Error(ErrorKind::input, "a profile has optimizer states of fp32, found a plan with those of bf16");
+    throw Error(ErrorKind::input,
+                "a profile has fp32 optimizer states, found a plan with bf16 optimizer "
+                "states");
   }
   if (!stage.trained.all()) {
-    throw Error(ErrorKind::input, "a profile is of training all parts, found a plan that trains " +
-                                      describe(stage.trained) + "; without a profile it is priced by shapes");
+    throw Error(ErrorKind::input, "a profile is measured with all parts trained, found a plan that trains " +
+                                      describe(stage.trained) +
+                                      "; without a profile, such a plan is priced "
+                                      "by shapes");
   }
   const std::int64_t parameters =
       stage_parameters(stage, with_padded_rows(profile_.model, stage.tp, profile_.row_alignment));

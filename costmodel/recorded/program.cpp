@@ -226,7 +226,7 @@ class Rebuild {
 
   void check_run() const {
     if (!timeline_.stalls.empty()) {
-      refuse("stalls", "expected a run that came to its end, found {} groups that did not",
+      refuse("stalls", "expected a run that ended, found {} groups that did not end",
              timeline_.stalls.size());
     }
     if (spans_.empty()) {
@@ -308,15 +308,15 @@ class Rebuild {
       if (position == kNone) {
         refuse_span(
             "position", row,
-            "expected the place of the span's instruction in its rank's list, found -1, which is "
-            "unknown: what ran when was recorded, and not who waited for what. Timelines of 'dflop "
-            "simulate' and 'train' have it, those of 'dflop import' where ranks have ranges of a pipeline "
-            "or meet in collectives, as it says (docs/replay.md)");
+            "expected the place of the span's instruction in its rank's list, found -1, which is unknown: "
+            "the recording shows what ran when, but not who waited for what. Timelines of 'dflop "
+            "simulate' and 'train' have it, and those of 'dflop import' if ranks have ranges of a "
+            "pipeline or meet in collectives (docs/replay.md)");
       }
       const std::int64_t count = group.end - group.begin;
       if (position < 0 || position >= count) {
         refuse_span("position", row,
-                    "expected positions without holes from 0 to {}, as rank {} has {} spans, found {}",
+                    "expected positions without gaps from 0 to {}, as rank {} has {} spans, found {}",
                     count - 1, group.first_rank, count, position);
       }
       std::int64_t& place = span_of_[group.begin + position];
@@ -389,14 +389,14 @@ class Rebuild {
     for (std::size_t m = 0; m < ends.size(); ++m) {
       const auto [send, receive] = ends[m];
       if (send == kNone && receive == kNone) {
-        refuse("spans.message", "expected numbers without holes, found no message {}", m);
+        refuse("spans.message", "expected numbers without gaps, found no message {}", m);
       }
       if (receive == kNone) refuse_span("message", send, "message {} is sent and never received", m);
       if (send == kNone) refuse_span("message", receive, "message {} is received and never sent", m);
       const Span& sent = spans_[send];
       const Span& received = spans_[receive];
       if (sent.bytes != received.bytes) {
-        refuse_span("bytes", receive, "expected {} as at the send of message {}, found {}", sent.bytes.count,
+        refuse_span("bytes", receive, "expected {}, as at the send of message {}, found {}", sent.bytes.count,
                     m, received.bytes.count);
       }
       program_.messages.push_back({static_cast<std::int32_t>(group_of_rank_.at(sent.rank)),
@@ -451,7 +451,7 @@ class Rebuild {
           collective.bytes = span.bytes;
           first_row[c] = row;
         } else if (collective.bytes != span.bytes) {
-          refuse_span("bytes", row, "expected {} as in row {} of collective {}, found {}",
+          refuse_span("bytes", row, "expected {}, as in row {} of collective {}, found {}",
                       collective.bytes.count, first_row[c], c, span.bytes.count);
         }
         collective.groups.push_back(static_cast<std::int32_t>(g));
@@ -461,7 +461,7 @@ class Rebuild {
     }
     for (std::size_t c = 0; c < end.size(); ++c) {
       if (program_.collectives[c].groups.empty()) {
-        refuse("spans.message", "expected numbers without holes, found no collective {}", c);
+        refuse("spans.message", "expected numbers without gaps, found no collective {}", c);
       }
       if (program_.collectives[c].bytes == kNormBytes) program_.collectives[c].sum = CollectiveSum::norm;
       costs_.collective.push_back(end[c] - start_[c]);
@@ -483,7 +483,7 @@ class Rebuild {
     const std::vector<RecordedCollective>& known = timeline_.collectives;
     if (known.empty()) return;
     if (known.size() != program_.collectives.size()) {
-      refuse("collectives", "expected {} entries, as spans have so many, found {}",
+      refuse("collectives", "expected {} entries, one per collective of the spans, found {}",
              program_.collectives.size(), known.size());
     }
     std::map<std::string, std::int32_t> operations;

@@ -202,7 +202,7 @@ TEST(LossWeights, RefuseWhatDoesNotFit) {
   expect_refused({1, 2}, {1, 1, {0}}, "loss weights: expected a bin for each of 2 samples, found 1");
   expect_refused({1, 2}, {1, 2, {0, 2}}, "loss weights: sample 1: expected a bin from 0 to 1, found 2");
   expect_refused({1, 2}, {1, 2, {-1, 1}}, "loss weights: sample 0: expected a bin from 0 to 1, found -1");
-  expect_refused({1, -2}, {1, 2, {0, 1}}, "loss weights: sample 1: expected tokens from 0 on, found -2");
+  expect_refused({1, -2}, {1, 2, {0, 1}}, "loss weights: sample 1: expected at least 0 tokens, found -2");
 }
 
 }  // namespace loss_weight_test

@@ -88,9 +88,9 @@ TEST(Plan, RefusesScheduleLayoutAndChunksThatDoNotGoTogether) {
   refused(chunked, "llm.layers", "at least 1 in each stage", [](Plan& p) { p.llm.layers = {0, 2, 2, 2}; });
   refused(chunked, "microbatches", "a multiple of llm.pp 2 for interleaved, found 5",
           [](Plan& p) { p.microbatches = 5; });
-  refused(chunked, "schedule", "found encoder-in-bubbles for a disaggregated one",
+  refused(chunked, "schedule", "found encoder-in-bubbles for a disaggregated plan",
           [](Plan& p) { p.order = OrderKind::encoder_in_bubbles; });
-  refused(colocated, "schedule", "found zb-h1 for a colocated one",
+  refused(colocated, "schedule", "found zb-h1 for a colocated plan",
           [](Plan& p) { p.order = OrderKind::zb_h1; });
   refused(colocated, "encoder.tp", "the tp of llm, which is 2", [](Plan& p) { p.encoder.tp = 1; });
   refused(colocated, "encoder.pp", "one stage", [](Plan& p) { p.encoder = {2, 2, 6, {2, 2}}; });
@@ -136,18 +136,18 @@ TEST(Plan, RefusesSharesThatCannotBe) {
       EXPECT_NE(error.message().find(words), std::string::npos) << error.what();
     }
   };
-  refused("encoder", "as many ranks as the llm has in a shared plan, which is 8, found 6",
+  refused("encoder", "as many ranks as the llm in a shared plan, 8, found 6",
           [](Plan& p) { p.encoder.dp = 3; });
   for (const double share : {0.0, 1.0, -0.5, std::nan("")})
     refused("encoder_share", "above 0 and below 1", [&](Plan& p) { p.encoder_share = share; });
-  refused("encoder_share", "in shared plans alone, found 0.25 in a disaggregated one", [](Plan& p) {
+  refused("encoder_share", "only in shared plans, found 0.25 in a disaggregated plan", [](Plan& p) {
     p.layout = Layout::disaggregated;
     p.encoder.dp = p.llm.pp = 1;
     p.llm.layers = {6};
   });
   refused("llm", "needs 16 GPUs", [](Plan& p) { p.llm.dp = 2; });
   cluster.nodes = 2;
-  refused("llm.tp", "the tp group of ranks 18 to 23 lies on two nodes", [](Plan& p) {  // GPUs 6 to 11
+  refused("llm.tp", "the tp group of ranks 18 to 23 spans two nodes", [](Plan& p) {  // GPUs 6 to 11
     p.encoder = {2, 1, 6, {4}};
     p.llm.tp = 6;
   });

@@ -94,7 +94,7 @@ TEST(ReceivePosts, TooEarlyOnesWaitForEver) {
   ReceivePosts early{std::vector<std::int64_t>(8, 1), {1}};  // message 1 before instruction 0
   early.begin[0] = 0;
   const std::string problem = problem_of(program, early);
-  EXPECT_NE(problem.find("group 0, instruction 0 (forward): this would wait for ever until group 1 sends"),
+  EXPECT_NE(problem.find("group 0, instruction 0 (forward): this would wait forever until group 1 sends"),
             std::string::npos)
       << problem;
 }

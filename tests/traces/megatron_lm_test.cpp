@@ -120,7 +120,7 @@ TEST(MegatronLm, RefusesWhatCannotRunWithAllReasons) {
   plan = example();
   plan.layout = Layout::disaggregated;
   const Error other = error_of([&] { to_megatron_lm(plan, model()); });
-  EXPECT_NE(other.message().find("found a disaggregated one (--to megatron-mimo)"), std::string::npos);
+  EXPECT_NE(other.message().find("found a disaggregated plan (--to megatron-mimo)"), std::string::npos);
 }
 
 }  // namespace megatron_lm_test

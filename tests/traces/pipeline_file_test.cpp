@@ -105,7 +105,7 @@ TEST(PipelineFile, RefusesKeysOfOtherSchedules) {
   refused("[1, 2],\n  \"link\"", "[1],\n  \"link\"", "activation_limit", {"each of 2 stages", "found 1"});
   refused("[1, 2],\n  \"link\"", "0,\n  \"link\"", "activation_limit", {"found 0"});
   refused(",\n  \"link\": {\"latency_s\": 0, \"bandwidth_bytes_per_s\": 1e9}", "", "link",
-          {"beside p2p_bytes"});
+          {"with p2p_bytes"});
   const std::string no_encoder = R"({"schema":"dflop.pipeline","version":1,"schedule":"1f1b","stages":3,
       "microbatches":2,"forward_s":1,"backward_s":1,"activation_limit":2})";
   expect_refused([&] { parse_pipeline(no_encoder, "p.json"); }, "p.json: key 'activation_limit'",
@@ -165,7 +165,7 @@ TEST(PipelineFile, RefusesUnknownAndMissingKeys) {
   refused("\"link\"", "\"cable\"", "cable", {"unknown key", "link"});
   refused("\"backward_s\": 7,", "", "backward_s", {"expected this key"});
   refused(",\n  \"link\": {\"latency_s\": 1e-6, \"bandwidth_bytes_per_s\": 1e9}", "", "link",
-          {"beside p2p_bytes"});
+          {"with p2p_bytes"});
   refused(", \"bandwidth_bytes_per_s\": 1e9", "", "link.bandwidth_bytes_per_s", {"expected this key"});
   const std::string no_weight = replaced(
       replaced(changed("\"interleaved\"", "\"zb-v\""), "\"backward_weight_s\": [[8, 9], 10, 11, 12],", ""),
