@@ -92,7 +92,7 @@ void require_offsets(std::string_view operation, Indices offsets, std::int64_t r
 
 /// Requires that logits have a class.
 void require_classes(std::string_view operation, ConstMatrix logits) {
-  if (logits.columns < 1) fail_check(operation, "logits have no columns, expected one of each class");
+  if (logits.columns < 1) fail_check(operation, "logits have no columns, expected one for each class");
 }
 
 /// Requires that each row of x has its row of y, of what is added where that has data, and its `statistics`

@@ -158,7 +158,7 @@ class Listing {
   Range share_of(std::int64_t count, const std::string& name) const {
     if (count < tp_) {
       throw Error(ErrorKind::input, name + ": " + std::to_string(count) + " cannot be split over tp " +
-                                        std::to_string(tp_) + ", as each rank needs one at least");
+                                        std::to_string(tp_) + ", because each rank needs at least one");
     }
     return {count * tp_rank_ / tp_, count * (tp_rank_ + 1) / tp_};
   }
@@ -166,7 +166,7 @@ class Listing {
   void require(bool divides, const std::string& what) const {
     if (divides) return;
     throw Error(ErrorKind::input,
-                what + " cannot be split over tp " + std::to_string(tp_) + "; live runs pad nothing");
+                what + " cannot be split over tp " + std::to_string(tp_) + "; live runs do not pad");
   }
 
   int tp_;
@@ -181,7 +181,7 @@ void require(bool holds, const ModelSpec& model, const std::string& message) {
 
 void require_heads(const ModelSpec& model, const TransformerSpec& spec, const std::string& module) {
   require(spec.head_dim > 0 && (spec.head_dim % 2 == 0 || !spec.layer_form().rotary), model,
-          module + ": expected an even head_dim, as rotary positions turn pairs, found " +
+          module + ": expected an even head_dim, because rotary positions turn pairs, found " +
               std::to_string(spec.head_dim));
   require(spec.kv_heads > 0 && spec.heads % spec.kv_heads == 0, model,
           module + ": expected KV heads that divide its " + std::to_string(spec.heads) + " heads, found " +
@@ -267,8 +267,8 @@ std::vector<Parameter> stage_parameter_list(const ModelSpec& model, const StageP
   const bool tied = model.llm.tied_embeddings;
   if (tied && stage.head && !stage.embedding && !model.architecture) {
     throw Error(ErrorKind::input, "model '" + model.name +
-                                      "': tied embeddings on several pipeline ranks are for models with an "
-                                      "architecture, as a folder of transformers has it");
+                                      "': tied embeddings on several pipeline ranks need a model with an "
+                                      "architecture, such as the folder of a Transformers model");
   }
   if (stage.embedding || (stage.head && tied)) {
     list.by_rows("llm.embedding", {model.llm.vocabulary}, model.llm.hidden, Initial::normal);

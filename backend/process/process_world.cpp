@@ -40,7 +40,7 @@ std::string read_text(const Environment& environment, const std::string& variabl
                       const std::string& launcher) {
   const std::optional<std::string> value = environment(variable);
   if (value && !value->empty()) return *value;
-  fail(variable, "expected a value, as ranks started by " + launcher + " need it; found none");
+  fail(variable, "expected a value, because ranks started by " + launcher + " need it; found none");
 }
 
 int to_int(const std::string& variable, const std::string& text, int least, int most) {
@@ -140,14 +140,14 @@ LaunchEnvironment read_launch_environment(const Environment& environment) {
   }
   throw Error(ErrorKind::usage,
               "no environment variable says which rank this is: expected RANK (torchrun), "
-              "OMPI_COMM_WORLD_RANK (mpirun) or SLURM_PROCID (srun); a run on several GPUs is started by one "
-              "of these, a process per GPU");
+              "OMPI_COMM_WORLD_RANK (mpirun) or SLURM_PROCID (srun); start a run on several GPUs with one "
+              "of these, one process per GPU");
 }
 
 std::string token_note(const LaunchEnvironment& launch) {
   if (!launch.token.empty()) return "";
-  return "nothing tells the ranks of this run from strangers: whoever reaches " + launch.host + ":" +
-         std::to_string(launch.port) +
+  return "nothing distinguishes the ranks of this run from strangers: anyone who reaches " + launch.host +
+         ":" + std::to_string(launch.port) +
          " can take the place of a rank; set DFLOP_TOKEN to the same secret for all processes";
 }
 

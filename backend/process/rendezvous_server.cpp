@@ -204,8 +204,8 @@ void RendezvousServer::welcome_all() {
 /// read from a stranger.
 std::string RendezvousServer::refusal(int rank, int ranks, const std::string& token) {
   if (!is_same_token(token, options_.token)) {
-    return rank_name(rank) + " comes with another token than rank 0 has, or one of them with none: another " +
-           "run may use this port; DFLOP_TOKEN, or where it is not set the launcher's id of the run, must be " +
+    return rank_name(rank) + " has another token than rank 0, or one of them has none: another " +
+           "run may use this port; DFLOP_TOKEN or, if it is not set, the launcher's id of the run must be " +
            "the same in all processes";
   }
   if (ranks != options_.ranks) {
@@ -219,7 +219,7 @@ std::string RendezvousServer::refusal(int rank, int ranks, const std::string& to
 /// Returns why a rank cannot be admitted now.
 std::string RendezvousServer::refusal(int rank) {
   if (peer_of(rank) != nullptr || met_)
-    return rank_name(rank) + " has come already; another run may use this port";
+    return rank_name(rank) + " has already joined; another run may use this port";
   return ended_ ? ended_->value : "";
 }
 

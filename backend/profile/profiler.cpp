@@ -145,8 +145,7 @@ ProfileTables measure_profile(const ModelSpec& model, World& world, const Profil
   if (options.earlier != nullptr) {
     if (options.earlier->row_alignment != profile.row_alignment) {
       refuse_input(
-          "",
-          "key 'row_alignment' of the tables that are there: expected {}, as the device pads rows, found {}",
+          "", "key 'row_alignment' of the existing tables: expected {}, as the device pads rows, found {}",
           profile.row_alignment, options.earlier->row_alignment);
     }
     profile.tp = options.earlier->tp;

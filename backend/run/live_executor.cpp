@@ -74,10 +74,11 @@ void require_places(const Plan& plan, const World& world) {
   if (world.shared_devices() == shared) return;
   if (world.shared_devices() == 0) {
     refuse_input("",
-                 "key 'layout': a shared plan needs ranks that share devices, and those of {} have one each",
+                 "key 'layout': a shared plan needs ranks that share devices, but the ranks of {} have "
+                 "one device each",
                  world.device_name());
   }
-  refuse_input("", "key 'layout': expected a shared plan on {} devices of {}, found a {} one on {}",
+  refuse_input("", "key 'layout': expected a shared plan on {} devices of {}, found a {} plan on {}",
                world.shared_devices(), world.device_name(), to_string(plan.layout), plan.gpus());
 }
 
@@ -112,11 +113,10 @@ void require_live(const Plan& plan) {
                  to_string(plan.optimizer_states));
   }
   if (!plan.trained.all()) {
-    refuse_input(
-        "",
-        "key 'frozen': live ranks train all parts, found a plan that trains no more than {}; 'dflop train "
-        "--encoder-rate 0' keeps an encoder as it is, at the cost of training it",
-        describe(plan.trained));
+    refuse_input("",
+                 "key 'frozen': live ranks train all parts, found a plan that trains only {}; 'dflop train "
+                 "--encoder-rate 0' keeps an encoder unchanged, at the cost of training it",
+                 describe(plan.trained));
   }
   if (has_encoder_ranks(plan.layout) && plan.reshard != Reshard::direct) {
     refuse_input("", "key 'reshard': live ranks reshard directly, found {}", to_string(plan.reshard));
@@ -188,7 +188,7 @@ LiveExecutor::Entries LiveExecutor::entries_of(const Iteration& iteration) const
     }
     refuse_input(
         "order " + std::string(to_string(plan_.order)),
-        "ranks of several processes cannot run the program: {}; the orders {} can all be run as dflop "
+        "ranks of several processes cannot run the program: {}; the orders {} can always run as dflop "
         "makes them",
         error.what(), orders);
   }

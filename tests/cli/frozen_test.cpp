@@ -79,7 +79,7 @@ TEST_F(Frozen, WhatTrainsAllRefusesThem) {
   ran(kTiny + "--freeze encoder --layout uniform --tp 1 --pp 1 --dp 1 --out p.json");
   EXPECT_EQ(sandbox.run("schedule --plan p.json --iterations 1 --out s.json" + kData).exit_code, 0);
   expect_error(sandbox.run("train --plan p.json --steps 1" + kData),
-               {"p.json", "frozen", "found a plan that trains no more than connector, LLM;"});
+               {"p.json", "frozen", "found a plan that trains only connector, LLM;"});
   const RunResult program =
       sandbox.run("simulate --plan p.json --schedule s.json --program-out program.json");
   EXPECT_EQ(program.exit_code, 2);

@@ -96,13 +96,14 @@ TEST_F(TrainTars, SaysWhatToMakeOfMediaThatAreNotRead) {
                         {"film.tar: sample 'one', .mp4", "frames as pictures .0.jpg", "<image> for each"});
   write_tar("frames.tar", testing::read_all(kIo + "photo.jpg"), "0.jpg", "<video>");
   testing::expect_error(train("--steps 1", "frames.tar"),
-                        {"frames.tar: sample 'one'", "has <video> among its words", "<image> for each"});
+                        {"frames.tar: sample 'one'", "has <video> in its text", "<image> for each"});
   write_tar("web.tar", "x", "left.webp");
   testing::expect_error(train("--steps 1", "web.tar"), {".left.webp", "a picture as .jpg or .png"});
   write_tar("song.tar", "x", "mp3", "<audio>");
   testing::expect_error(train("--steps 1", "song.tar"), {".mp3", "a sound as .wav"});
   write_tar("none.tar", "x", "txt");
-  testing::expect_error(train("--steps 1", "none.tar"), {"places for them, 1, found 0"});
+  testing::expect_error(train("--steps 1", "none.tar"), {"expected 1 pictures and sounds, one for each "
+                                                         "placeholder in the conversation, found 0"});
 }
 
 /// Files inside a folder or pattern that another option names are protected too.

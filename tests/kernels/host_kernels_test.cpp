@@ -165,7 +165,7 @@ TEST(HostKernels, NameTheOperationAndBothShapes) {
        [&](auto& k) { k.cross_entropy_merge(triple, triple, 2); }},
       {"cross_entropy_merge: 0 ranks, expected 1 or more",
        [&](auto& k) { k.cross_entropy_merge(triple, Reals(0, 3), 0); }},
-      {"cross_entropy_parts: logits have no columns, expected one of each class",
+      {"cross_entropy_parts: logits have no columns, expected one for each class",
        [&](auto& k) { k.cross_entropy_parts(Reals(0, 3), Reals(0, 0), {}, 0); }},
       {"adamw: step is 0, expected 1 or more",
        [&](auto& k) {

@@ -12,8 +12,8 @@ std::shared_ptr<const Dataset> open_dataset(const ModelSpec& model, const std::s
   if (!model.architecture) {
     refuse_input(
         name,
-        "tars, Megatron's token ids and a directory of them are read for a folder of transformers as "
-        "the model, found '{}'",
+        "tars and Megatron's token ids, or a directory of them, need the folder of a Transformers model "
+        "as the model, found '{}'",
         model.name);
   }
   if (kind_of_shards(name) == ShardKind::megatron)

@@ -71,7 +71,7 @@ MediumContent content_of(const Architecture& architecture, const MelOptions& opt
 }
 
 MediumContent content_of(const Architecture&, std::monostate, const MediumFile& file, bool) {
-  refuse_input(file.name, "the model takes words alone, found a picture or sound");
+  refuse_input(file.name, "the model takes only text, found a picture or sound");
 }
 
 }  // namespace

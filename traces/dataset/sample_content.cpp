@@ -24,8 +24,8 @@ class SampleBuilder {
     tokens.rows = static_cast<std::int64_t>(ids.size());
     while (at_ < ids.size()) architecture_.is_medium(ids[at_]) ? add_medium(ids) : add_text(ids[at_]);
     if (next_ < media_.size()) {
-      refuse_input(place_, "expected as many runs of media tokens as there are media, {}, found {}",
-                   media_.size(), next_);
+      refuse_input(place_, "expected {} runs of media tokens, one for each medium, found {}", media_.size(),
+                   next_);
     }
     for (std::size_t i = 0; i < labels.size(); ++i) {
       const bool trained = i + 1 < labels.size() && labels[i + 1] >= 0;
@@ -44,7 +44,7 @@ class SampleBuilder {
 
   void add_medium(std::span<const std::int32_t> ids) {
     if (next_ == media_.size()) {
-      refuse_input(place_, "token {}: expected text, as all {} media have come, found a media token", at_,
+      refuse_input(place_, "token {}: expected text after all {} media, found a media token", at_,
                    media_.size());
     }
     const MediumContent& medium = media_[next_++];

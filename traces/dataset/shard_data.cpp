@@ -86,7 +86,7 @@ struct UnreadKind {
   std::string_view expected;
 };
 constexpr std::string_view kFrames =
-    "a video's frames as pictures .0.jpg, .1.jpg and so on, with an <image> for each among the words";
+    "a video's frames as pictures .0.jpg, .1.jpg and so on, with an <image> for each in the text";
 constexpr std::string_view kPicture = "a picture as .jpg or .png";
 constexpr std::string_view kSound = "a sound as .wav";
 constexpr UnreadKind kUnreadKinds[] = {
@@ -101,16 +101,17 @@ constexpr UnreadKind kUnreadKinds[] = {
   for (const TarMember& member : sample.members) {
     for (const UnreadKind& kind : kUnreadKinds) {
       if (last_extension(member) != kind.extension) continue;
-      refuse_input(where + ", ." + member.extension, "is of a kind that is not read: expected {}",
-                   kind.expected);
+      refuse_input(where + ", ." + member.extension, "is of an unsupported kind: expected {}", kind.expected);
     }
   }
   if (std::find(wanted.begin(), wanted.end(), ChatMedium::video) != wanted.end())
-    refuse_input(where, "has <video> among its words, and videos are not read: expected {}", kFrames);
+    refuse_input(where, "has <video> in its text, but videos are not supported: expected {}", kFrames);
   refuse_input(
-      where, "expected as many pictures and sounds as the conversation has places for them, {}, found {}{}",
+      where, "expected {} pictures and sounds, one for each placeholder in the conversation, found {}{}",
       wanted.size(), found,
-      wanted.empty() ? ": a place is <image> or <audio> in a text, or {\"type\": \"image\"} in a list" : "");
+      wanted.empty() ? ": a placeholder is <image> or <audio> in a text, or {\"type\": \"image\"} in a "
+                       "list"
+                     : "");
 }
 
 std::string_view media_family(const ModelSpec& model) {
@@ -141,10 +142,10 @@ UsualChatForm usual_chat_form(const ModelSpec& model, std::string_view chat_temp
   if (model.architecture->family != ModelFamily::qwen2) return {"qwen2"};
   if (chat_template.empty() || says("You are Qwen, created by Alibaba Cloud.")) return {"qwen2.5"};
   if (says("You are a helpful assistant.")) return {"qwen2"};
-  return {
-      "chatml",
-      "the folder's chat template has other words than Qwen2 and Qwen2.5: the form is chatml, where the system "
-      "says nothing by itself; --chat names another, and words of the system may stand in conversations"};
+  return {"chatml",
+          "the folder's chat template differs from those of Qwen2 and Qwen2.5: the form is chatml, which "
+          "adds no system turn by itself; --chat names another form, and conversations may have their own "
+          "system turns"};
 }
 
 /// Returns the requested form, or the usual one; `note` then says why it is doubtful.
@@ -176,7 +177,7 @@ ShardData::ShardData(const ModelSpec& model, const std::string& folder, const st
       const std::string& key = tars_[t].samples()[s].key;
       const auto [place, is_new] = places_.emplace(name + "/" + key, Place{t, s});
       if (!is_new) {
-        refuse_input(tars_[t].path(), "sample '{}' stands twice: also in {}", key,
+        refuse_input(tars_[t].path(), "sample '{}' occurs twice: also in {}", key,
                      tars_[place->second.tar].path());
       }
       all.push_back(place);
@@ -199,7 +200,7 @@ ShardData::ShardData(const ModelSpec& model, const std::string& folder, const st
       try {
         const SampleContent content = make(place, false, *cache, &place.length);
         place.trained = dflop::trained_tokens(content.tokens);
-        if (place.trained == 0) throw NothingToTrain{all[i]->first + ": has no token that is learned"};
+        if (place.trained == 0) throw NothingToTrain{all[i]->first + ": has no token to train on"};
         found[i] = shape_of(model_, all[i]->first, content);
       } catch (const NothingToTrain& problem) {
         leave_out(i, problem.why);
@@ -293,7 +294,7 @@ SampleContent ShardData::make(const Place& place, bool values, WordCache& cache,
     const std::string file = where + ", ." + member.extension;
     const ChatMedium expected = is_picture(member) ? ChatMedium::image : ChatMedium::audio;
     if (wanted[m] != expected)
-      refuse_input(file, "stands where the conversation has a {}", to_string(wanted[m]));
+      refuse_input(file, "is in the place of a {} in the conversation", to_string(wanted[m]));
     media.push_back(read_medium(tar, member, {{}, file, members.size() == 1}, values));
     counts.push_back(media.back().tokens);
   }

@@ -64,7 +64,7 @@ void TokenData::add_documents(const File& file) {
     const std::size_t length = file.tokens.length(s);
     if (length < 2) {
       if (left_out_.count++ == 0) {
-        left_out_.first = fmt::format("{}: document {} has {} tokens, and the first is no target",
+        left_out_.first = fmt::format("{}: document {} has {} tokens, but the first token is not a target",
                                       file.tokens.index_path(), s, length);
       }
     }
@@ -100,8 +100,8 @@ SampleContent TokenData::read(const std::string& id, bool /*values*/) const {
       if (!model_.architecture->is_medium(left[i])) continue;
       refuse_input(
           tokens.place_of(at.sequence, at.token + i),
-          "expected ids of text, as nothing beside them has pictures or sounds, found {}, which stands for "
-          "a row of one",
+          "expected ids of text, because there are no pictures or sounds next to them, found {}, which "
+          "stands for a row of one",
           left[i]);
     }
     left = left.subspan(count);

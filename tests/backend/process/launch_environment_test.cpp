@@ -112,7 +112,7 @@ TEST(LaunchEnvironment, TheTokenIsWhatTheLauncherCallsTheRunOrDflopToken) {
 TEST(LaunchEnvironment, WithoutATokenItIsSaid) {
   EXPECT_EQ(token_note(read(with(kTorchrun, "DFLOP_TOKEN", "a secret"))), "");
   const std::string note = token_note(read(kTorchrun));
-  EXPECT_NE(note.find("whoever reaches node-0:29500"), std::string::npos) << note;
+  EXPECT_NE(note.find("anyone who reaches node-0:29500"), std::string::npos) << note;
   EXPECT_NE(note.find("DFLOP_TOKEN"), std::string::npos) << note;
 }
 

@@ -140,7 +140,7 @@ TEST(Strangers, WithoutTheTokenARankIsRefusedAndTakesNoPlace) {
       const auto answer = strangers.back()->next();
       ASSERT_TRUE(answer);
       EXPECT_EQ(answer->kind, FrameKind::refused);
-      expect_says(answer->value, "rank 1 comes with another token than rank 0 has");
+      expect_says(answer->value, "rank 1 has another token than rank 0");
       expect_says(answer->value, "DFLOP_TOKEN");
       EXPECT_EQ(answer->value.find("4711"), std::string::npos) << "it tells the token";
       EXPECT_TRUE(strangers.back()->is_closed());
@@ -152,7 +152,7 @@ TEST(Strangers, ATokenIsRefusedWhereRankZeroHasNone) {
   expect_done(run_after("", [&](int port) {
     const RankOutcome other = outcome(with_token(1, 3, port), [](Rendezvous&) {});
     EXPECT_EQ(other.end, End::error);
-    expect_says(other.message, "rank 1 comes with another token than rank 0 has, or one of them with none");
+    expect_says(other.message, "rank 1 has another token than rank 0, or one of them has none");
   }));
 }
 

@@ -82,14 +82,14 @@ std::string refusal(const Plan& plan, const WorldOptions& options) {
 
 TEST(LiveSharedPlans, NeedAWorldThatPlacesThem) {
   const Plan shared = shared_plan(kOne, kOne, 0.5, 3);
-  EXPECT_NE(refusal(shared, {}).find("those of host have one each"), std::string::npos);
+  EXPECT_NE(refusal(shared, {}).find("but the ranks of host have one device each"), std::string::npos);
   WorldOptions options;
   options.device_cores = 2;
   options.shared_devices = 1;
   options.first_share = 0.5;
   EXPECT_EQ(refusal(shared, options), "");
   EXPECT_NE(refusal(testing::disaggregated_plan(kOne, kOne, 3), options)
-                .find("expected a shared plan on 1 devices of host, found a disaggregated one on 2"),
+                .find("expected a shared plan on 1 devices of host, found a disaggregated plan on 2"),
             std::string::npos);
 }
 
