@@ -24,7 +24,8 @@ AnyFunction driver_function(const std::string& name) {
       cudaGetDriverEntryPointByVersion(name.c_str(), &address, kVersion, cudaEnableDefault, &result);
   if (status != cudaSuccess || result != cudaDriverEntryPointSuccess || address == nullptr) {
     throw Error(ErrorKind::no_device, "a partition of the GPU needs '" + name +
-                                          "', which this driver has not; that of CUDA 13.0 or newer has it");
+                                          "', which this driver lacks; drivers of CUDA 13.0 or newer have "
+                                          "it");
   }
   return AnyFunction(address);
 }

@@ -275,7 +275,7 @@ Nanoseconds Rendezvous::clock_offset() {
     Nanoseconds::rep there_ns = 0;
     const auto [stop, problem] = std::from_chars(pong.data(), pong.data() + pong.size(), there_ns);
     if (problem != std::errc() || stop != pong.data() + pong.size())
-      throw Error(ErrorKind::internal, "rank 0 tells a clock that is no number: '" + pong + "'");
+      throw Error(ErrorKind::internal, "rank 0 sent a clock that is not a number: '" + pong + "'");
     const Nanoseconds there{there_ns};
     if (trip >= shortest) continue;
     shortest = trip;

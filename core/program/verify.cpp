@@ -39,7 +39,7 @@ void check_ranges(const Program& program) {
     const Group& group = program.groups[g];
     if (group.begin != expected_begin || group.end < group.begin ||
         group.end > static_cast<std::int64_t>(program.instructions.size())) {
-      refuse(program, g, -1, "its instructions do not follow those of the group before");
+      refuse(program, g, -1, "its instructions do not follow the instructions of the previous group");
     }
     expected_begin = group.end;
     if (group.stage < 0 || static_cast<std::size_t>(group.stage) >= program.stages.size()) {
@@ -63,7 +63,7 @@ void check_ranges(const Program& program) {
     refuse_input("program", "instructions from {} on belong to no group", expected_begin);
   }
   if (program.hub >= static_cast<std::int64_t>(program.groups.size())) {
-    refuse_input("program", "no group {}, which is to be the hub", program.hub);
+    refuse_input("program", "no group {}, which should be the hub", program.hub);
   }
   for (const Message& message : program.messages) {
     if (message.microbatch < 0 || message.microbatch >= program.microbatches) {

@@ -45,7 +45,7 @@ void expect_refused(const std::string& part, const std::function<void(Program&)>
 // Group 5 of six belongs to the last stage, which reshards nothing.
 TEST(Verify, NothingGoesPastAHub) {
   expect_refused("goes past the hub, group 5", [](Program& p) { p.hub = 5; });
-  expect_refused("no group 6, which is to be the hub", [](Program& p) { p.hub = 6; });
+  expect_refused("no group 6, which should be the hub", [](Program& p) { p.hub = 6; });
 }
 
 TEST(Verify, FindsWhatIsBroken) {

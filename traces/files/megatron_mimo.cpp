@@ -331,7 +331,7 @@ from megatron.bridge.models.megatron_mimo.megatron_mimo_config import (
   text += module_parallelism("images", plan.encoder, 0) + module_parallelism("language", plan.llm, offset);
   text += "    },\n)\n";
   text += fmt::format(R"(
-# TrainingConfig(**TRAINING, ...): a micro batch is that of all dp ranks together.
+# TrainingConfig(**TRAINING, ...): a micro batch spans all dp ranks.
 TRAINING = dict(micro_batch_size={}, global_batch_size={})
 
 # TransformerConfig(**TRANSFORMER[module], ...): of each module's encoder or LLM.
