@@ -9,10 +9,10 @@
 #include <set>
 
 #include "core/error.hpp"
+#include "experiments/checks/published/calibration.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/presets/presets.hpp"
-#include "experiments/studies/calibration.hpp"
 #include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
 #include "traces/files/cluster_notes.hpp"

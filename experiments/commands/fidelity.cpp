@@ -6,11 +6,11 @@
 #include <filesystem>
 
 #include "core/error.hpp"
+#include "experiments/checks/runs/recording.hpp"
+#include "experiments/checks/runs/study.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/cli/stop_signals.hpp"
-#include "experiments/fidelity/recording.hpp"
-#include "experiments/fidelity/study.hpp"
 #include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/studies/profile_option.hpp"

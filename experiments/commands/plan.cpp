@@ -10,13 +10,15 @@
 #include "core/program/lowering.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
+#include "experiments/studies/batches.hpp"
 #include "experiments/studies/headroom.hpp"
 #include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/studies/plan_export.hpp"
+#include "experiments/studies/planning.hpp"
 #include "experiments/studies/profile_option.hpp"
 #include "experiments/studies/reductions.hpp"
-#include "experiments/studies/study.hpp"
+#include "experiments/studies/target.hpp"
 #include "experiments/studies/what_if.hpp"
 #include "experiments/trust/assumptions.hpp"
 #include "solver/planners/planners.hpp"
@@ -273,8 +275,8 @@ int run_plan(const Values& values) {
   const auto start = std::chrono::steady_clock::now();
   if (search.time_limit)  // reading has used some of the limit
     search.time_limit = std::max(*search.time_limit - Seconds(start - begun), Seconds{1e-3});
-  PlanResult result = make_plan(planner, target, samples, batches, gbs, seed, plan_options, search,
-                                values["best-parts"].as<bool>());
+  PlanResult result = make_plan(
+      planner, {target, samples, batches, gbs, seed, plan_options, search, values["best-parts"].as<bool>()});
   if (profile && result.plan) {
     require_measured(*profile, *result.plan, target.model);
     require_reach(*profile, *result.plan, target.model, batches, read_extrapolate(values));

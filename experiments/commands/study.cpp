@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "experiments/checks/paper/page.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
-#include "experiments/evaluation/page.hpp"
 #include "experiments/studies/made_by.hpp"
 #include "traces/text/text_file.hpp"
 

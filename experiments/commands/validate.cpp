@@ -3,12 +3,12 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "experiments/checks/published/validation.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/presets/presets.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/studies/profile_option.hpp"
-#include "experiments/studies/validation.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {

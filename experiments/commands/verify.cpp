@@ -9,11 +9,11 @@
 
 #include "core/refuse.hpp"
 #include "costmodel/recorded/recorded.hpp"
+#include "experiments/checks/runs/verification.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/cli/stop_signals.hpp"
 #include "experiments/cli/value_text.hpp"
-#include "experiments/fidelity/verification.hpp"
 #include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/training/live_setup.hpp"

@@ -5,7 +5,10 @@
 #include <fmt/format.h>
 
 #include "core/iteration/iteration.hpp"
-#include "experiments/studies/study.hpp"
+#include "experiments/studies/batches.hpp"
+#include "experiments/studies/data.hpp"
+#include "experiments/studies/planning.hpp"
+#include "experiments/studies/target.hpp"
 #include "sim/engine.hpp"
 #include "solver/schedulers/schedulers.hpp"
 
@@ -25,7 +28,7 @@ int main() {
   const Batch batch = make_batches(samples, kGbs, 1, kSeed).front();
 
   // A Planner splits the model over the GPUs. This one considers the load from the samples.
-  const PlanResult planned = make_plan("dflop", target, samples, {batch}, kGbs, kSeed, PlanOptions{});
+  const PlanResult planned = make_plan("dflop", {target, samples, {batch}, kGbs, kSeed});
   if (!planned.plan) {
     fmt::print("no plan fits: {}\n", planned.infeasible_reason);
     return 1;

@@ -6,7 +6,10 @@
 
 #include "core/iteration/iteration.hpp"
 #include "costmodel/correction/corrected.hpp"
-#include "experiments/studies/study.hpp"
+#include "experiments/studies/batches.hpp"
+#include "experiments/studies/data.hpp"
+#include "experiments/studies/planning.hpp"
+#include "experiments/studies/target.hpp"
 #include "solver/schedulers/schedulers.hpp"
 
 namespace dflop {
@@ -51,7 +54,7 @@ int main() {
   options.max_tokens = target.model.max_tokens;
   const std::vector<Sample> samples = load_samples("traces/datasets/vision_mix.csv", options);
   const Batch batch = make_batches(samples, kGbs, 1, 1).front();
-  const PlanResult planned = make_plan("dflop", target, samples, {batch}, kGbs, 1, PlanOptions{});
+  const PlanResult planned = make_plan("dflop", {target, samples, {batch}, kGbs, 1});
   if (!planned.plan) {
     fmt::print("no plan fits: {}\n", planned.infeasible_reason);
     return 1;

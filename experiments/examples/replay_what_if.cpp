@@ -9,7 +9,9 @@
 
 #include "core/iteration/iteration.hpp"
 #include "costmodel/recorded/recorded.hpp"
-#include "experiments/studies/study.hpp"
+#include "experiments/studies/batches.hpp"
+#include "experiments/studies/data.hpp"
+#include "experiments/studies/target.hpp"
 #include "sim/conditions.hpp"
 #include "solver/schedulers/schedulers.hpp"
 

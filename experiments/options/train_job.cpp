@@ -81,7 +81,7 @@ Plan wanted_plan(const Values& values, const TrainJob& job, int gbs) {
   if (!is_given("reshard")) options.reshard = Reshard::direct;
   const std::vector<Batch> batches = make_batches(*job.samples, gbs, kPlannedBatches, job.seed);
   const PlanResult found =
-      make_plan("search", *job.target, *job.samples, batches, gbs, job.seed, options, search);
+      make_plan("search", {*job.target, *job.samples, batches, gbs, job.seed, options, search});
   if (!found.plan)
     throw Error(ErrorKind::infeasible, "no plan satisfies these options: " + found.infeasible_reason);
   say("dflop: plan: {}\n", describe(*found.plan));

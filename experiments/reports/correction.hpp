@@ -7,8 +7,8 @@
 
 #include "core/plan.hpp"
 #include "costmodel/correction/drift.hpp"
+#include "experiments/checks/paper/correction_study.hpp"
 #include "experiments/cli/table.hpp"
-#include "experiments/studies/correction_study.hpp"
 #include "experiments/studies/made_by.hpp"
 
 namespace dflop {

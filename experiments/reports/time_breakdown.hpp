@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "core/names.hpp"
-#include "experiments/studies/study.hpp"
+#include "experiments/studies/target.hpp"
 
 namespace dflop {
 

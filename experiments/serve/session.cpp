@@ -12,7 +12,7 @@
 #include "experiments/serve/batch_window.hpp"
 #include "experiments/serve/item_batches.hpp"
 #include "experiments/studies/profile_option.hpp"
-#include "experiments/studies/study.hpp"
+#include "experiments/studies/target.hpp"
 #include "solver/schedulers/schedulers.hpp"
 #include "solver/service/scheduling_service.hpp"
 #include "traces/files/plan.hpp"

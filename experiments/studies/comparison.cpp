@@ -117,8 +117,8 @@ void plan_system(System& system, std::span<const System> earlier, const Target& 
     return;
   }
   const auto start = std::chrono::steady_clock::now();
-  system.planned = make_plan(system.planner, target, input.samples, input.batches, input.gbs, input.seed,
-                             input.options, input.search, true);
+  system.planned = make_plan(system.planner, {target, input.samples, input.batches, input.gbs, input.seed,
+                                              input.options, input.search, true});
   system.planning = std::chrono::steady_clock::now() - start;
   if (!system.planned.plan || may_be(input.search.layouts, system.planned.plan->layout)) return;
   system.planned.infeasible_reason = fmt::format("its plans are {}, but '--layout' asks for another layout",

@@ -9,7 +9,10 @@
 #include <vector>
 
 #include "experiments/cli/table.hpp"
-#include "experiments/studies/study.hpp"
+#include "experiments/studies/batches.hpp"
+#include "experiments/studies/evaluation.hpp"
+#include "experiments/studies/scheduling.hpp"
+#include "experiments/studies/target.hpp"
 
 namespace dflop {
 

@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "experiments/cli/table.hpp"
-#include "experiments/studies/study.hpp"
+#include "experiments/studies/batches.hpp"
+#include "experiments/studies/planning.hpp"
+#include "experiments/studies/target.hpp"
 
 namespace dflop {
 

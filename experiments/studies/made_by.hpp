@@ -6,7 +6,8 @@
 #include <string>
 
 #include "experiments/cli/option_values.hpp"
-#include "experiments/studies/study.hpp"
+#include "experiments/studies/plan_files.hpp"
+#include "experiments/studies/target.hpp"
 #include "traces/files/provenance.hpp"
 
 namespace dflop {

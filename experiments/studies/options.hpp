@@ -9,7 +9,10 @@
 
 #include "core/iteration/planner.hpp"
 #include "experiments/cli/option_values.hpp"
-#include "experiments/studies/study.hpp"
+#include "experiments/studies/data.hpp"
+#include "experiments/studies/scheduling.hpp"
+#include "experiments/studies/target.hpp"
+#include "solver/service/outlier_delay.hpp"
 #include "traces/dataset/dataset.hpp"
 #include "traces/preprocess/preprocess.hpp"
 

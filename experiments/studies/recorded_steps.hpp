@@ -8,7 +8,7 @@
 
 #include "core/plan.hpp"
 #include "core/units.hpp"
-#include "experiments/studies/study.hpp"
+#include "experiments/studies/target.hpp"
 #include "traces/files/schedule.hpp"
 #include "traces/profiler/pipeline.hpp"
 

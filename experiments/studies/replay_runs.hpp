@@ -11,7 +11,7 @@
 #include "core/iteration/iteration.hpp"
 #include "core/program/reorder.hpp"
 #include "costmodel/recorded/recorded.hpp"
-#include "experiments/studies/study.hpp"
+#include "experiments/studies/target.hpp"
 #include "experiments/studies/what_if.hpp"
 #include "sim/step_sequence.hpp"
 

@@ -15,8 +15,8 @@
 #include "core/cluster.hpp"
 #include "core/iteration/iteration.hpp"
 #include "experiments/cli/table.hpp"
+#include "experiments/studies/evaluation.hpp"
 #include "experiments/studies/options.hpp"
-#include "experiments/studies/study.hpp"
 #include "sim/conditions.hpp"
 
 namespace dflop {

@@ -94,9 +94,10 @@ struct Planned {
         batches(make_batches(*samples, static_cast<int>(cell.whole(Axis::gbs)),
                              static_cast<int>(cell.whole(Axis::iterations)), seed_of(cell))) {
     const auto start = Clock::now();
-    result = make_plan(cell.text(Axis::planner), target, *samples, batches,
-                       static_cast<int>(cell.whole(Axis::gbs)), seed_of(cell), sweep_plan_options(cell),
-                       sweep_search_options(cell, &target.model), sweep_best_parts(cell));
+    result = make_plan(
+        cell.text(Axis::planner),
+        {target, *samples, batches, static_cast<int>(cell.whole(Axis::gbs)), seed_of(cell),
+         sweep_plan_options(cell), sweep_search_options(cell, &target.model), sweep_best_parts(cell)});
     seconds = Clock::now() - start;
   }
 

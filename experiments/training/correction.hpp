@@ -12,7 +12,8 @@
 #include "core/timeline.hpp"
 #include "costmodel/correction/adaptive.hpp"
 #include "costmodel/correction/corrected.hpp"
-#include "experiments/studies/study.hpp"
+#include "experiments/studies/scheduling.hpp"
+#include "experiments/studies/target.hpp"
 #include "sim/engine.hpp"
 
 namespace dflop {

@@ -10,7 +10,7 @@
 #include "backend/content/content_loader.hpp"
 #include "backend/run/live_executor.hpp"
 #include "backend/world.hpp"
-#include "experiments/studies/study.hpp"
+#include "experiments/studies/scheduling.hpp"
 #include "experiments/training/content_ahead.hpp"
 #include "experiments/training/job.hpp"
 

@@ -9,7 +9,8 @@
 
 #include "core/plan.hpp"
 #include "core/sample.hpp"
-#include "experiments/studies/study.hpp"
+#include "experiments/studies/batches.hpp"
+#include "experiments/studies/target.hpp"
 #include "kernels/attention_options.hpp"
 #include "traces/dataset/dataset.hpp"
 #include "traces/files/provenance.hpp"

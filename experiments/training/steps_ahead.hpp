@@ -13,7 +13,8 @@
 #include "backend/world.hpp"
 #include "core/iteration/iteration.hpp"
 #include "core/scheduler.hpp"
-#include "experiments/studies/study.hpp"
+#include "experiments/studies/batches.hpp"
+#include "experiments/studies/target.hpp"
 #include "experiments/training/content_ahead.hpp"
 
 namespace dflop {

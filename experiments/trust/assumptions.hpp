@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "experiments/cli/table.hpp"
-#include "experiments/studies/study.hpp"
+#include "experiments/studies/planning.hpp"
 #include "traces/files/provenance.hpp"
 
 namespace dflop {
@@ -54,7 +54,7 @@ void assume_links(AssumptionBlock& block, const std::string& cluster, const Clus
 void assume_heads(AssumptionBlock& block, const Plan& plan, const ModelSpec& model,
                   const std::string& row = "");
 
-/// Adds the meaning of kUnconfirmed (experiments/studies/study.hpp), if one of the plans has it.
+/// Adds the meaning of kUnconfirmed (experiments/studies/planning.hpp), if one of the plans has it.
 void assume_layouts(AssumptionBlock& block, const std::vector<const Plan*>& plans);
 
 /// If an order has too few microbatches to work as its name says, returns a text with that fact and the order

@@ -6,7 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "experiments/studies/study.hpp"
+#include "experiments/studies/evaluation.hpp"
+#include "experiments/studies/target.hpp"
 #include "experiments/studies/what_if.hpp"
 
 namespace dflop {

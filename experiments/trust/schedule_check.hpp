@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "experiments/studies/study.hpp"
+#include "experiments/studies/plan_files.hpp"
+#include "experiments/studies/target.hpp"
 #include "traces/files/schedule.hpp"
 
 namespace dflop {

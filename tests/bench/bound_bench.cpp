@@ -9,7 +9,10 @@
 #include "core/program/lowering.hpp"
 #include "core/support/random.hpp"
 #include "experiments/presets/presets.hpp"
-#include "experiments/studies/study.hpp"
+#include "experiments/studies/batches.hpp"
+#include "experiments/studies/data.hpp"
+#include "experiments/studies/planning.hpp"
+#include "experiments/studies/target.hpp"
 #include "sim/engine.hpp"
 #include "solver/makespan/bound.hpp"
 #include "solver/plan_problem/pipeline.hpp"
@@ -92,7 +95,7 @@ void plan_pipeline_of_preset(benchmark::State& state) {
   if (audio) options.modalities = {Modality::text, Modality::audio};
   const auto samples = load_samples(std::string(DFLOP_SOURCE_DIR) + "/traces/datasets/" + data, options);
   const auto batches = make_batches(samples, 512, 4, kSeed);
-  const PlanResult found = make_plan("dflop-expected", target, samples, batches, 512, kSeed, PlanOptions{});
+  const PlanResult found = make_plan("dflop-expected", {target, samples, batches, 512, kSeed});
   if (!found.plan) {
     state.SkipWithError("no feasible plan");
     return;

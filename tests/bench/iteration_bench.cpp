@@ -2,7 +2,10 @@
 #include <benchmark/benchmark.h>
 
 #include "core/program/lowering.hpp"
-#include "experiments/studies/study.hpp"
+#include "experiments/studies/batches.hpp"
+#include "experiments/studies/data.hpp"
+#include "experiments/studies/planning.hpp"
+#include "experiments/studies/target.hpp"
 #include "sim/engine.hpp"
 #include "solver/schedulers/schedulers.hpp"
 
@@ -84,8 +87,7 @@ void simulate_program(benchmark::State& state) {
 void plan_32_gpus(benchmark::State& state) {
   const Setup& it = Setup::get();
   for (auto _ : state) {
-    if (make_plan("dflop-expected", it.target, it.samples, it.batches, kGbs, kSeed, PlanOptions{}).plan)
-      continue;
+    if (make_plan("dflop-expected", {it.target, it.samples, it.batches, kGbs, kSeed}).plan) continue;
     state.SkipWithError("no feasible plan");
     break;
   }

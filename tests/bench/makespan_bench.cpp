@@ -11,7 +11,8 @@
 #include <vector>
 
 #include "core/support/random.hpp"
-#include "experiments/studies/study.hpp"
+#include "experiments/studies/data.hpp"
+#include "experiments/studies/evaluation.hpp"
 #include "solver/makespan/bound.hpp"
 #include "solver/makespan/kernel.hpp"
 #include "solver/schedulers/methods.hpp"

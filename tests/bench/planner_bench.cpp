@@ -2,7 +2,9 @@
 // own.
 #include <benchmark/benchmark.h>
 
-#include "experiments/studies/study.hpp"
+#include "experiments/studies/batches.hpp"
+#include "experiments/studies/data.hpp"
+#include "experiments/studies/target.hpp"
 #include "solver/planners/planners.hpp"
 
 namespace dflop {

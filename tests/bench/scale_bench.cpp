@@ -5,7 +5,8 @@
 
 #include "core/program/lowering.hpp"
 #include "experiments/presets/presets.hpp"
-#include "experiments/studies/study.hpp"
+#include "experiments/studies/batches.hpp"
+#include "experiments/studies/data.hpp"
 #include "sim/engine.hpp"
 #include "sim/network/network.hpp"
 #include "tests/sim/pipelines.hpp"

@@ -1,7 +1,10 @@
 // The joint planner on 32 and on 1,024 GPUs, and only its bounds.
 #include <benchmark/benchmark.h>
 
-#include "experiments/studies/study.hpp"
+#include "experiments/studies/batches.hpp"
+#include "experiments/studies/data.hpp"
+#include "experiments/studies/planning.hpp"
+#include "experiments/studies/target.hpp"
 #include "solver/planners/search/bound.hpp"
 
 namespace dflop {
@@ -30,8 +33,7 @@ struct Case {
 void plan_search(benchmark::State& state) {
   const Case c(state.range(0));
   for (auto _ : state) {
-    const PlanResult result =
-        make_plan("search", c.target, c.samples, c.batches, kGbs, kSeed, PlanOptions{}, SearchOptions{});
+    const PlanResult result = make_plan("search", {c.target, c.samples, c.batches, kGbs, kSeed});
     state.counters["gap_percent"] = 100 * result.gap();
     state.counters["objective_s"] = result.objective.count();
   }

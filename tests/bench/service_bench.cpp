@@ -7,7 +7,9 @@
 #include <chrono>
 #include <thread>
 
-#include "experiments/studies/study.hpp"
+#include "experiments/studies/batches.hpp"
+#include "experiments/studies/data.hpp"
+#include "experiments/studies/target.hpp"
 #include "solver/schedulers/schedulers.hpp"
 #include "solver/service/scheduling_service.hpp"
 

@@ -11,7 +11,9 @@
 #include "core/support/clock.hpp"
 #include "core/support/random.hpp"
 #include "costmodel/sample_costs.hpp"
-#include "experiments/studies/study.hpp"
+#include "experiments/studies/batches.hpp"
+#include "experiments/studies/data.hpp"
+#include "experiments/studies/target.hpp"
 #include "solver/bins/heuristics.hpp"
 #include "solver/schedulers/methods.hpp"
 

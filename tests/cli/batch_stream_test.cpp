@@ -1,5 +1,5 @@
 // The global batches of a run.
-#include "experiments/studies/study.hpp"
+#include "experiments/studies/batches.hpp"
 
 #include <gtest/gtest.h>
 

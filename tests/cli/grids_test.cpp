@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include "experiments/fidelity/study.hpp"
+#include "experiments/checks/runs/study.hpp"
 #include "experiments/presets/presets.hpp"
 #include "tests/cli/run.hpp"
 

@@ -1,5 +1,5 @@
 // Tests of combining several profiles into one.
-#include "experiments/fidelity/study.hpp"
+#include "experiments/checks/runs/study.hpp"
 
 #include <gtest/gtest.h>
 

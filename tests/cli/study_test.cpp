@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "experiments/evaluation/hand_set.hpp"
-#include "experiments/evaluation/studies.hpp"
+#include "experiments/checks/paper/hand_set.hpp"
+#include "experiments/checks/paper/studies.hpp"
 #include "tests/cli/run.hpp"
 
 namespace dflop {

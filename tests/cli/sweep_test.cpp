@@ -6,7 +6,7 @@
 
 #include "costmodel/analytic/flops.hpp"
 #include "experiments/presets/presets.hpp"
-#include "experiments/studies/study.hpp"
+#include "experiments/studies/data.hpp"
 #include "experiments/sweep/sqlite.hpp"
 #include "tests/cli/sweep_fixture.hpp"
 #include "traces/files/provenance.hpp"

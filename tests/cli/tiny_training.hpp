@@ -6,7 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "experiments/studies/study.hpp"
+#include "experiments/studies/data.hpp"
+#include "experiments/studies/target.hpp"
 #include "tests/cli/run.hpp"
 
 namespace dflop::testing {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/program/lowering.hpp"
-#include "experiments/studies/correction_study.hpp"
+#include "experiments/checks/paper/correction_study.hpp"
 #include "sim/engine.hpp"
 #include "solver/schedulers/schedulers.hpp"
 

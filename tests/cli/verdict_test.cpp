@@ -1,5 +1,5 @@
 // Verdicts on synthetic runs with known truth: quiet, loaded and drifting machines.
-#include "experiments/fidelity/verdict.hpp"
+#include "experiments/checks/runs/verdict.hpp"
 
 #include <gtest/gtest.h>
 

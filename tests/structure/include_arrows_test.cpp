@@ -112,21 +112,23 @@ constexpr Wing kWings[] = {
     {"experiments", "studies", "cli presets"},
     {"experiments", "trust", "cli presets charts studies"},
     {"experiments", "sweep", "cli presets charts studies trust"},
-    {"experiments", "evaluation", "cli presets charts studies"},
     {"experiments", "training", "cli presets charts studies"},
     {"experiments", "options", "cli presets studies training"},
-    {"experiments", "fidelity", "cli charts studies training"},
+    {"experiments", "checks/published", "cli presets studies"},
+    {"experiments", "checks/runs", "cli charts studies training"},
+    {"experiments", "checks/paper", "cli presets charts studies"},
     {"experiments", "reports", "cli charts studies"},
     {"experiments", "serve", "studies"},
     {"experiments", "commands",
-     "cli presets charts studies trust sweep evaluation training options fidelity reports serve"},
+     "cli presets charts studies trust sweep training options checks/published checks/runs checks/paper reports "
+     "serve"},
     {"experiments", "examples", "cli presets studies"},
     {"experiments", ".", "cli"},
 };
 
 /// The wings of experiments/ that run models live. Only they may include backend/: a simulation needs no
 /// device.
-const std::set<std::string> kLiveWings = {"training", "options", "fidelity", "commands", "examples"};
+const std::set<std::string> kLiveWings = {"training", "options", "checks/runs", "commands", "examples"};
 
 /// The files that may include COIN headers: one for integer programs, one for linear ones.
 const std::set<std::string> kCoinFiles = {"solver/bins/ilp.cpp", "solver/makespan/bound.cpp"};

@@ -1,0 +1,22 @@
+// This file judges predictions for a recorded run, no matter where it was recorded, in the same way as for
+// live runs.
+#pragma once
+
+#include <string>
+
+#include "experiments/checks/runs/study.hpp"
+#include "experiments/studies/profile_option.hpp"
+#include "traces/files/timeline.hpp"
+
+namespace dflop {
+
+/// Predicts the steps of a recording with a profile and compares. Skips the first step of a live run, which
+/// is a warm-up step. The plan is derived from the groups and stages in the recording. `file` names the
+/// recording in errors.
+/// @throws Error (input) for a recording without shapes of stages or work, for a profile of a model other
+/// than the recording's, for a profile that lacks parts that its stages need, and as judge_steps() and
+/// require_reach()
+PlanFidelity judge_recording(const TimelineFile& recording, const std::string& file,
+                             const NamedProfile& profile, bool extrapolate);
+
+}  // namespace dflop

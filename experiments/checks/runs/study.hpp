@@ -1,0 +1,195 @@
+// This study measures how far predictions are from live runs, and whether the cost model or the engine causes
+// the error. `dflop fidelity` prints, writes and draws its report.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/profile/profiler.hpp"
+#include "core/cluster.hpp"
+#include "core/measured/profile.hpp"
+#include "core/model.hpp"
+#include "core/timeline.hpp"
+#include "costmodel/profiled/profiled.hpp"
+#include "experiments/cli/table.hpp"
+#include "experiments/studies/batches.hpp"
+#include "experiments/studies/made_by.hpp"
+#include "experiments/studies/scheduling.hpp"
+#include "experiments/studies/target.hpp"
+#include "experiments/training/kernels.hpp"
+#include "experiments/training/live_setup.hpp"
+#include "kernels/kernels.hpp"
+#include "traces/files/plan.hpp"
+
+namespace dflop {
+
+struct NamedPlan {
+  std::string name;
+  Plan plan;
+};
+
+/// Completes the plans of a grid: reads plan files, distributes the layers of the other plans over their
+/// stages as evenly as possible, and sets `gbs`. `file` is the grid's path: plan files are relative to it,
+/// and errors name it.
+/// @throws Error (input) naming the plan that is for another model or cluster, does not fit the model, the
+/// cluster or `gbs`, or cannot run live; also if the model cannot.
+std::vector<NamedPlan> complete_plans(const PlanGrid& grid, const std::string& file, int gbs,
+                                      const ModelSpec& model, const ClusterSpec& cluster);
+
+/// Checks that measure_for_plan() can measure everything needed to predict a plan: all parts of the model at
+/// each tp of the plan. @throws Error (input) as require_split()
+void require_measurable(const Plan& plan, const ModelSpec& model);
+
+/// A StepFidelity compares one step of one plan with its prediction.
+struct StepFidelity {
+  Seconds measured{0};
+  Seconds predicted{0};  ///< from the profile's costs, simulated by the engine
+  Seconds replayed{0};   ///< from the step's own durations, simulated by the engine
+  double measured_idle = 0;
+  double predicted_idle = 0;
+  double extrapolated = 0;  ///< fraction of the compute instructions that lie beyond the profile's points
+};
+
+/// An OperationFidelity sums up all instructions of one kind in the measured steps.
+struct OperationFidelity {
+  std::string
+      module;  ///< "encoder", "llm" or "encoder+llm", by the layers of its stage; for messages, the sender's
+  std::string kind;  ///< an op, "message" or "all_reduce"
+  std::int64_t count = 0;
+  Seconds predicted{0};  ///< sums
+  Seconds measured{0};
+};
+
+/// A RankFidelity describes the ranks of one tp group.
+struct RankFidelity {
+  std::int32_t first_rank = 0;
+  std::int32_t ranks = 1;
+  Bytes predicted_peak;  ///< model state, activations and buffers
+  Bytes measured_peak;   ///< of the device, max over all steps; zero if not recorded
+};
+
+/// A PlanFidelity is the result of one plan's run.
+struct PlanFidelity {
+  std::string name;                           ///< name in the report
+  std::string plan;                           ///< short form, as returned by describe()
+  std::vector<StepFidelity> steps;            ///< without warm-up
+  std::vector<OperationFidelity> operations;  ///< by module, then kind
+  std::vector<RankFidelity> ranks;
+  std::optional<double> others = {};  ///< part of the machine's processor time used by other processes
+  std::optional<ProfileTables> profile = {};  ///< fraction of the machine's processor time used by other
+                                              ///< processes
+  std::string failure = {};                   ///< why the run failed; then there are no steps
+
+  bool failed() const { return !failure.empty(); }
+
+  /// Return medians over the steps.
+  Seconds measured() const;
+  Seconds predicted() const;
+  Seconds replayed() const;
+  /// Return relative errors: predicted / measured - 1, and replayed / measured - 1.
+  double error() const { return predicted() / measured() - 1; }
+  double engine_error() const { return replayed() / measured() - 1; }
+};
+
+struct FidelityOptions {
+  LiveDevice device;
+  DType dtype = DType::f32;
+  std::int64_t steps = 1;    ///< counted steps
+  std::int64_t warm_up = 0;  ///< uncounted steps before them
+  std::uint64_t seed = 1;
+  SchedulerChoice scheduler;
+  KernelRequest kernels = {};  ///< for the runs, and for profiles measured between their steps
+};
+
+/// On a host, a profile is measured this many times between the steps of a plan (or once per step if there
+/// are fewer steps), because the speed of a host varies over time.
+inline constexpr int kProfilesOfAPlan = 6;
+
+/// PlanPoints gives the max sizes of the points of a profile.
+struct PlanPoints {
+  PointRange llm = {};
+  std::optional<PointRange> encoder = {};  ///< none: the LLM's range
+};
+
+/// A MeasureRequest asks for a profile with the kernels used by a plan's steps.
+struct MeasureRequest {
+  ProfilerKernels kernels = {};
+  double part = 1;                        ///< fraction of the plan's budget
+  std::optional<PlanPoints> points = {};  ///< none: the default ones
+};
+
+/// A FidelityInput has either `profile` or `measure`.
+struct FidelityInput {
+  std::shared_ptr<const Target> target;
+  BatchStream batches;                     ///< one per step, including warm-up
+  const ProfileTables* profile = nullptr;  ///< must satisfy require_profile()
+  std::string profile_name = {};           ///< its name in errors
+  bool extrapolate = false;                ///< see require_reach()
+  /// Measures a profile for a plan. On a host, it is measured several times over the run, each time with a
+  /// part of the budget, and the medians predict all steps. On a GPU, it is measured once after the steps,
+  /// when the sizes of their microbatches are known.
+  std::function<ProfileTables(const Plan&, const MeasureRequest&)> measure = {};
+};
+
+/// Returns a profile with the median time at each point that all profiles have, the median coefficients of
+/// the lines, and everything else from the first profile.
+/// @pre there is at least one, and all have the same model, device and tp
+ProfileTables median_profile(const std::vector<ProfileTables>& profiles);
+
+/// Predicts the steps of a run of `plan`, and replays them with their own durations, on the cores of the
+/// recording. Errors name `file` and count iterations from `first`.
+/// @throws Error (input) as recorded_program()
+PlanFidelity judge_steps(const std::string& name, const std::string& plan, std::span<const Timeline> steps,
+                         const ProfiledCostModel& cost, const std::string& file, int first = 0);
+
+/// Runs a plan live and predicts each of its steps. Calls `on_step` after each step; an exception from it
+/// ends the run.
+/// @throws as TrainingLoop::run()
+PlanFidelity study_plan(const NamedPlan& plan, const FidelityInput& input, const FidelityOptions& options,
+                        const std::function<void()>& on_step);
+
+/// Adds the predicted and measured times of one step's instructions, messages and reductions.
+void add_operations(std::vector<OperationFidelity>& operations, const Program& program,
+                    const ProgramCosts& predicted, const ProgramCosts& measured);
+
+/// Measures everything needed to predict a plan, up to these points or usual_most_tokens(), within `budget`.
+/// The number of busy ranks is the plan's, but at most what the device has cores for. A shared plan is
+/// measured on the same parts of devices that its ranks use. Calls `progress` in between; an exception from
+/// it ends the measurement.
+/// @throws as measure_profile()
+ProfileTables measure_for_plan(const ModelSpec& model, const Plan& plan, const LiveDevice& device,
+                               DType dtype, std::uint64_t seed, Seconds budget,
+                               const std::function<void()>& progress, const ProfilerKernels& kernels = {},
+                               const std::optional<PlanPoints>& points = {});
+
+/// Return the columns and cells of a table of operations; `all` is the total measured time.
+std::vector<Column> operation_columns();
+std::vector<Cell> operation_cells(const OperationFidelity& operation, Seconds all);
+Seconds measured_in_all(const std::vector<OperationFidelity>& operations);
+
+/// Adds up the operations of one kind over all plans.
+std::vector<OperationFidelity> all_operations(const std::vector<PlanFidelity>& plans);
+
+/// Returns a row for each plan.
+Table fidelity_table(const std::vector<PlanFidelity>& plans);
+
+/// Returns a row for each plan, and two rows below with the means and maxima of absolute errors.
+Table fidelity_table_with_summary(const std::vector<PlanFidelity>& plans);
+
+/// Returns a row for each plan and kind of operation.
+Table operations_table(const std::vector<PlanFidelity>& plans);
+/// Returns a row for each kind of operation, over all plans.
+Table all_operations_table(const std::vector<PlanFidelity>& plans);
+
+/// Returns everything as JSON: {"plans", "summary", "operations"}.
+std::string fidelity_json(const std::vector<PlanFidelity>& plans);
+
+/// Makes a page with everything.
+std::string fidelity_page(const Provenance& made_by, const std::vector<PlanFidelity>& plans);
+
+}  // namespace dflop

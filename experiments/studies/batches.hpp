@@ -1,0 +1,98 @@
+// A BatchStream draws global batches from samples. Further batches show how much memory the data may need.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/iteration/planner.hpp"
+#include "core/model.hpp"
+#include "core/sample.hpp"
+#include "core/support/random.hpp"
+#include "solver/service/outlier_delay.hpp"
+#include "traces/files/provenance.hpp"
+
+namespace dflop {
+
+/// A BatchStream returns consecutive pieces of a seeded shuffle of the samples, reshuffled after each pass.
+/// The same samples, gbs and seed give the same batches. A copy continues independently from the same
+/// position; the samples are shared.
+///
+/// Outliers may be delayed. In that case delay_outliers() regroups the whole batches of a pass, `window` at a
+/// time, so that a pass still has each sample once. A batch with samples of two passes stays as drawn. The
+/// cost of a sample is its FLOP (model_flop()), because the order must not depend on anything that a run can
+/// change: plan, cluster and profile.
+class BatchStream {
+ public:
+  /// Requires at least one sample and gbs >= 1.
+  BatchStream(std::shared_ptr<const std::vector<Sample>> samples, int gbs, std::uint64_t seed);
+  BatchStream(std::shared_ptr<const std::vector<Sample>> samples, int gbs, std::uint64_t seed,
+              const OutlierDelay& delay, const ModelSpec& model);
+
+  Batch next();
+  /// Skips the next `batches` batches.
+  void skip(std::int64_t batches) {
+    for (std::int64_t i = 0; i < batches; ++i) next_numbers();
+  }
+
+  /// Returns how far samples have moved, over all batches returned or skipped so far.
+  const DelayCount& delayed() const { return delayed_; }
+
+ private:
+  /// Returns the indices of the next batch's samples, valid until the next call.
+  std::span<const std::int32_t> next_numbers();
+  void draw_window();
+  std::int32_t next_number();
+
+  std::shared_ptr<const std::vector<Sample>> samples_;
+  std::size_t gbs_;
+  Random random_;
+  std::vector<std::int32_t> order_;
+  std::size_t next_;  ///< position in order_
+  OutlierDelay delay_;
+  std::shared_ptr<const std::vector<double>> costs_;  ///< of all samples, if outliers are delayed
+  std::vector<std::int32_t> window_;                  ///< indices of the samples of the next batches
+  std::vector<std::int32_t> drawn_at_;                ///< position in the window at which each was drawn
+  std::size_t given_ = 0;                             ///< number of samples of window_ already returned
+  DelayCount delayed_;
+};
+
+/// Returns global batches 0 to iterations - 1 of a BatchStream. All compared systems get the same batches.
+std::vector<Batch> make_batches(const std::vector<Sample>& samples, int gbs, int iterations,
+                                std::uint64_t seed);
+
+/// FurtherBatches are batches for estimating how much memory the data may need.
+struct FurtherBatches {
+  std::vector<Batch> drawn;  ///< 64 batches of a BatchStream; as few as 16 if a batch has more than 256
+                             ///< samples
+  /// Half as many batches as `drawn`. Each begins with one of the longest samples, which a run meets once in
+  /// a pass over the data: in turn the samples with the most LLM tokens and with the most encoder tokens.
+  /// They are at most one in 64 samples.
+  std::vector<Batch> longest;
+};
+
+FurtherBatches further_batches(const std::vector<Sample>& samples, int gbs, std::uint64_t seed);
+
+/// Returns the further batches that plans should fit. First come the kHardestBatches: the batches with the
+/// longest samples, with the most LLM tokens and with the most encoder tokens. Each of the longest samples is
+/// in five batches. Last come the headroom_batches().
+std::vector<Batch> batches_to_fit(const std::vector<Sample>& samples, int gbs, std::uint64_t seed);
+
+/// Returns the further batches with which estimate_headroom() estimates a plan's memory.
+FurtherBatches headroom_batches(const std::vector<Sample>& samples, int gbs, std::uint64_t seed);
+
+/// Like the other make_batches(). If outliers are delayed, also reports on standard error and in `origin` how
+/// far samples have moved.
+std::vector<Batch> make_batches(const std::vector<Sample>& samples, int gbs, int iterations,
+                                std::uint64_t seed, const OutlierDelay& delay, const ModelSpec& model,
+                                DataOrigin& origin);
+
+/// Returns "outliers are delayed in windows of 4 batches of 16x4 bins".
+std::string describe(const OutlierDelay& delay);
+/// Returns the same, followed by "; 92 of 4096 samples have moved, by 3 batches at most and 1.6 in the mean".
+std::string describe(const OutlierDelay& delay, const DelayCount& count);
+
+}  // namespace dflop

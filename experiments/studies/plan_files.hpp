@@ -1,0 +1,37 @@
+// PlanFiles are a plan and its schedule, read from files and checked against each other.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "core/plan.hpp"
+#include "experiments/studies/target.hpp"
+#include "traces/files/provenance.hpp"
+#include "traces/files/schedule.hpp"
+
+namespace dflop {
+
+/// PlanFiles holds a plan and its schedule, read from files, and the target that the plan runs on.
+struct PlanFiles {
+  /// Reads both; `change` is applied to the cluster first.
+  /// @throws Error (input) for a file that cannot be read, or one that does not fit the other or its model
+  PlanFiles(const std::string& plan_file, const std::string& schedule_file,
+            const std::function<void(ClusterSpec&)>& change = {}, const NamedProfile* profile = nullptr);
+
+ private:
+  PlanFiles(const std::string& plan_file, const std::string& plan_text, const std::string& schedule_file,
+            const std::function<void(ClusterSpec&)>& change, const NamedProfile* profile);
+
+ public:
+  Plan plan;
+  ScheduleFile schedule;
+  Target target;
+  std::optional<Provenance> plan_made_by;
+};
+
+/// Checks a schedule. `file` names it in errors.
+/// @throws Error (input) unless it is for the plan's model, and its assignments fit the plan.
+void validate(const ScheduleFile& schedule, const Plan& plan, const std::string& file);
+
+}  // namespace dflop
