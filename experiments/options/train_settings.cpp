@@ -40,7 +40,7 @@ Checkpoints read_checkpoints(const Values& values) {
   Checkpoints checkpoints{read_text(values, "checkpoint"), read_integer(values, "every", 0, kMostSteps),
                           values["resume"].as<bool>()};
   if ((checkpoints.resume || checkpoints.every > 0) && !checkpoints.folder) {
-    refuse_option(checkpoints.resume ? "resume" : "every", "expected '--checkpoint DIR' with it");
+    refuse_option(checkpoints.resume ? "resume" : "every", "needs '--checkpoint DIR'");
   }
   return checkpoints;
 }
@@ -74,7 +74,7 @@ CorrectionChoice read_correction(const Values& values) {
     refuse_value("correction", kCorrectionRules, rule);
   }
   if ((choice.slow_shapes || choice.correct) && values.count("profile") == 0) {
-    refuse_option(choice.slow_shapes ? "slow-shapes" : "correction", "expected '--profile FILE' with it");
+    refuse_option(choice.slow_shapes ? "slow-shapes" : "correction", "needs '--profile FILE'");
   }
   return choice;
 }
@@ -98,9 +98,10 @@ std::optional<std::string> read_export(const Values& values) {
   const std::optional<std::string> checkpoints = read_text(values, "checkpoint");
   if (checkpoints && (lies_in(*checkpoints, *folder) || lies_in(*folder, *checkpoints) ||
                       lies_in(*checkpoints, *folder + ".part"))) {
-    refuse_option("export",
-                  fmt::format("'{}' and '{}' of '--checkpoint' lie in each other; expected folders apart",
-                              *folder, *checkpoints));
+    refuse_option(
+        "export",
+        fmt::format("'{}' and '{}' of '--checkpoint' are one inside the other; give separate folders",
+                    *folder, *checkpoints));
   }
   return folder;
 }
@@ -140,7 +141,8 @@ void read_settings_of_job(const Values& values, const TrainJob& job, TrainSettin
   settings.plan = job.plan;
   settings.held_out = read_held_out(values, job);
   if (!job.shards && !(settings.held_out && settings.held_out->shards))
-    refuse_given(values, {"data-threads"}, "is about tars and token ids, and no data set here is of them");
+    refuse_given(values, {"data-threads"},
+                 "applies only to tars and token ids, and no data set here has them");
   if (!settings.checkpoints.resume) require_rate(settings, model.name);
   for (const auto& [option, path] : {std::pair{"record", settings.record}, {"log", settings.log}}) {
     if (path) refuse_files_of_folder(model.name, option, *path);  // which the plan may name
@@ -150,9 +152,10 @@ void read_settings_of_job(const Values& values, const TrainJob& job, TrainSettin
       refuse_option(option, fmt::format("model '{}' has no encoder", model.name));
   }
   if (settings.exported && !is_model_folder(model.name)) {
-    refuse_option("export",
-                  "writes a folder as that of --model is; expected a folder of transformers there, found '" +
-                      model.name + "'");
+    refuse_option(
+        "export",
+        "writes a copy of the folder of --model; expected the folder of a Transformers model there, found '" +
+            model.name + "'");
   }
 }
 

@@ -82,7 +82,7 @@ void say_summary(const std::vector<TrainingStep>& steps, std::int64_t first_step
       warm_up > 0
           ? fmt::format("; {:.4f} s from step to step, {:.0f} tokens/s", to_next / count, tokens / to_next)
           : "",
-      others ? fmt::format("; others took {:.1f} % of the machine's time", 100 * *others) : "");
+      others ? fmt::format("; other processes took {:.1f} % of the machine's time", 100 * *others) : "");
 }
 
 }  // namespace dflop

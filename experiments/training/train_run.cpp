@@ -105,8 +105,8 @@ void say_parts(const Plan& plan, const World& world) {
 void require_rate(const TrainSettings& settings, const std::string& model) {
   if (!is_model_folder(model) || settings.random_weights || settings.given.contains("learning-rate")) return;
   refuse_option("learning-rate",
-                fmt::format("its usual {} is for random weights and would spoil those of {}; "
-                            "expected one, as 1e-5",
+                fmt::format("the default {} is meant for random weights and would spoil the weights of {}; "
+                            "give a rate, such as 1e-5",
                             settings.optimizer.rate.peak, model));
 }
 
