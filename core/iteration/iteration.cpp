@@ -114,11 +114,11 @@ class SampleExcess {
       : cost_(cost),
         iteration_(iteration),
         bins_(samples_of_bins(iteration.plan, iteration.assignment)),
-        of_ops_(kNames<Op>.size() * iteration.program.stages.size()) {}
+        excess_of_ops_(kNames<Op>.size() * iteration.program.stages.size()) {}
 
   /// Returns the excess of one instruction of a group.
   Seconds of(const Group& group, const Instruction& instruction) {
-    const OfOp& op = of_op(instruction.op, instruction.stage);
+    const OpExcess& op = excess_of_op(instruction.op, instruction.stage);
     if (op.samples.empty()) return Seconds(0);
     const Plan& plan = iteration_.plan;
     const std::size_t first_bin = static_cast<std::size_t>(instruction.microbatch) * plan.llm.dp;
@@ -127,28 +127,29 @@ class SampleExcess {
   }
 
  private:
-  /// An OfOp has the excesses of the samples for one op on one stage.
-  struct OfOp {
+  /// An OpExcess holds the excess of each sample for one op on one stage.
+  struct OpExcess {
     bool known = false;
     bool shared = false;           ///< an encoder's separate dp ranks share the samples of all LLM dp ranks
     std::vector<Seconds> samples;  ///< per sample; empty if all are zero
   };
 
-  const OfOp& of_op(Op op, std::size_t stage) {
-    OfOp& of_op = of_ops_[kNames<Op>.size() * stage + static_cast<std::size_t>(op)];
-    if (of_op.known) return of_op;
-    of_op.known = true;
+  const OpExcess& excess_of_op(Op op, std::size_t stage) {
+    OpExcess& excess_of_op = excess_of_ops_[kNames<Op>.size() * stage + static_cast<std::size_t>(op)];
+    if (excess_of_op.known) return excess_of_op;
+    excess_of_op.known = true;
     const Stage& shape = iteration_.program.stages[stage];
-    of_op.shared = has_encoder_ranks(iteration_.plan.layout) && shape.encoder_layers > 0;
+    excess_of_op.shared = has_encoder_ranks(iteration_.plan.layout) && shape.encoder_layers > 0;
     for (const Sample& sample : iteration_.samples) {
-      of_op.samples.push_back(cost_.sample_excess(op, shape, sample));
+      excess_of_op.samples.push_back(cost_.sample_excess(op, shape, sample));
     }
     const auto none = [](Seconds excess) { return excess.count() == 0; };
-    if (std::all_of(of_op.samples.begin(), of_op.samples.end(), none)) of_op.samples.clear();
-    return of_op;
+    if (std::all_of(excess_of_op.samples.begin(), excess_of_op.samples.end(), none))
+      excess_of_op.samples.clear();
+    return excess_of_op;
   }
 
-  Seconds sum(const OfOp& op, std::size_t first_bin, int bins) const {
+  Seconds sum(const OpExcess& op, std::size_t first_bin, int bins) const {
     Seconds sum(0);
     for (int b = 0; b < bins; ++b) {
       for (const std::int32_t s : bins_[first_bin + b]) sum += op.samples[s];
@@ -159,7 +160,7 @@ class SampleExcess {
   const CostModel& cost_;
   const Iteration& iteration_;
   SamplesOfBins bins_;
-  std::vector<OfOp> of_ops_;  ///< by stage and op
+  std::vector<OpExcess> excess_of_ops_;  ///< by stage and op
 };
 
 }  // namespace

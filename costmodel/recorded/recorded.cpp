@@ -142,8 +142,8 @@ std::array<std::int64_t, 4> place_of(const Group& group) {
   return place_of(group, {Op::optimizer_step, static_cast<std::uint16_t>(group.stage), -1, -1});
 }
 
-/// Takers hand out the next unused duration of each key's parts, if there is one.
-class Takers {
+/// PartDurations hand out the next unused duration of each key's parts, if there is one.
+class PartDurations {
  public:
   template <typename Parts, typename Key>
   const Nanoseconds* next(const Parts& parts, const Key& key) {
@@ -439,7 +439,7 @@ ProgramCosts RecordedCostModel::price(const Program& program, PricedParts& parts
       }
     }
   }
-  Takers takers;
+  PartDurations unused;
   const auto take = [](const Nanoseconds* recorded, bool known, Nanoseconds& cost, PriceSources& sources) {
     if (recorded != nullptr) cost = *recorded;
     ++(recorded != nullptr ? sources.exact : known ? sources.by_shape : sources.scaled);
@@ -447,12 +447,12 @@ ProgramCosts RecordedCostModel::price(const Program& program, PricedParts& parts
   for (std::size_t m = 0; m < program.messages.size(); ++m) {
     const Message& message = program.messages[m];
     const bool known = fits_[link_class(cluster_, message, program)].has_value();
-    take(takers.next(messages_, message_key(message, program)), known, costs.message[m], parts.messages);
+    take(unused.next(messages_, message_key(message, program)), known, costs.message[m], parts.messages);
   }
   for (std::size_t c = 0; c < program.collectives.size(); ++c) {
     const Collective& collective = program.collectives[c];
     const bool known = collective_shapes_.count({collective.groups.size(), collective.bytes.count}) > 0;
-    take(takers.next(collectives_, collective_key(collective, program)), known, costs.collective[c],
+    take(unused.next(collectives_, collective_key(collective, program)), known, costs.collective[c],
          parts.collectives);
   }
   return costs;

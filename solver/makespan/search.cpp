@@ -128,7 +128,7 @@ class MakespanSearch {
       const int chunks = filter_.chunks();
       const int first = pick(chunks);
       for (int k = 0; k < chunks && found_.size() < most; ++k) {
-        filter_.scan(first + k < chunks ? first + k : first + k - chunks, less_s_, most, found_);
+        filter_.scan(first + k < chunks ? first + k : first + k - chunks, target_s_, most, found_);
       }
     }
   }
@@ -147,7 +147,7 @@ class MakespanSearch {
       rise += state_.gradient(r)[kernel_.column(l, e.to)] * moved_[l];
     }
     const double other = state_.smooth_s(r) + rise - (q == r ? fall : 0.0);
-    if (other < less_s_ && (q == r || fall > margin_s_) && state_.allows(e)) found_.push_back(e);
+    if (other < target_s_ && (q == r || fall > margin_s_) && state_.allows(e)) found_.push_back(e);
   }
 
   bool try_exchanges() {
@@ -162,7 +162,7 @@ class MakespanSearch {
     Lanes result = evaluate(q);
     slower_of_others(q, result);
     const int best = best_lane(result, found_.size());
-    if (result.value[best] >= static_cast<float>(less_s_) || !state_.apply_if(found_[best], less_s_))
+    if (result.value[best] >= static_cast<float>(target_s_) || !state_.apply_if(found_[best], target_s_))
       return false;
     renew(found_[best]);
     return true;
@@ -189,7 +189,7 @@ class MakespanSearch {
     std::array<int, Lanes::kCount> candidate;
     for (int z = 0; z < static_cast<int>(found_.size()); ++z) {
       const int r = kernel_.group(found_[z].to);
-      if (r == q || result.value[z] >= static_cast<float>(less_s_)) continue;
+      if (r == q || result.value[z] >= static_cast<float>(target_s_)) continue;
       state_.moved_loads(found_[z], moved_);
       mixed_.set_lane(others, lanes_[r]);
       change_lane(mixed_, others, found_[z], r);
@@ -222,7 +222,7 @@ class MakespanSearch {
     if (count == 0) return false;
     const Lanes result = evaluate(q);
     const int best = best_lane(result, count);
-    if (result.value[best] >= static_cast<float>(less_s_) || !state_.apply_if(reorders[best], less_s_))
+    if (result.value[best] >= static_cast<float>(target_s_) || !state_.apply_if(reorders[best], target_s_))
       return false;
     renew(q);
     return true;
@@ -262,7 +262,7 @@ class MakespanSearch {
 
   void set_limits(int slowest) {
     margin_s_ = kLeast * state_.smooth_s(slowest);
-    less_s_ = state_.smooth_s(slowest) - margin_s_;
+    target_s_ = state_.smooth_s(slowest) - margin_s_;
   }
 
   void renew(const BinExchange& e) {
@@ -312,7 +312,7 @@ class MakespanSearch {
   std::vector<BinExchange> found_;
   double most_part_ = 1;  ///< fraction of the widest smoothing
   double margin_s_ = 0;
-  double less_s_ = 0;
+  double target_s_ = 0;  // an exchange must leave its groups below this
   double best_s_ = 0;
 };
 

@@ -104,6 +104,7 @@ Program truth_program(const TruthCase& run) {
   if (run.fp16_gradients) {
     for (Collective& collective : program.collectives) collective.bytes.count /= 2;
   }
+  verify(program);
   return program;
 }
 

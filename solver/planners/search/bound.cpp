@@ -254,7 +254,7 @@ double SearchBounds::whole_module(Kind kind, int tp, Recomputation recomputation
 }
 
 /// Returns largest_chain(), cached.
-double SearchBounds::largest_way(Kind kind, int tp, Recomputation recomputation, double share) {
+double SearchBounds::cached_largest_chain(Kind kind, int tp, Recomputation recomputation, double share) {
   const auto [entry, is_new] = ways_.try_emplace({kind, tp, recomputation, share, 0}, 0.0);
   if (is_new) entry->second = largest_chain(kind, tp, recomputation, share);
   return entry->second;
@@ -292,7 +292,7 @@ PlanFloor SearchBounds::shape_floor(const SearchShape& shape, Recomputation reco
   const double llm_share = shared ? 1 - shape.encoder_share : 1;
   const double whole =
       whole_module(kind, llm.tp, recomputation, llm_share, std::int64_t{microbatches} * llm.dp);
-  const double way = largest_way(kind, llm.tp, recomputation, llm_share);
+  const double way = cached_largest_chain(kind, llm.tp, recomputation, llm_share);
   double busy = whole / llm.dp / llm.pp;
   double chain = whole / llm.dp / microbatches;
   PlanFloor floor;

@@ -123,7 +123,7 @@ class SearchBounds {
   double passes(const Stage& stage, const Work& work, bool split) const;
   double total_of(const Stage& stage, std::int64_t bins, bool shared_encoder, bool split) const;
   double largest_chain(Kind kind, int tp, Recomputation recomputation, double share) const;
-  double largest_way(Kind kind, int tp, Recomputation recomputation, double share);
+  double cached_largest_chain(Kind kind, int tp, Recomputation recomputation, double share);
   double whole_module(Kind kind, int tp, Recomputation recomputation, double share, std::int64_t bins);
   void set_whole_memory(PlanFloor& floor, Kind kind, const ModulePlan& module, Recomputation recomputation,
                         int microbatches, int llm_dp, int held) const;
