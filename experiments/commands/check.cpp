@@ -5,7 +5,7 @@
 #include "experiments/cli/say.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/studies/profile_option.hpp"
-#include "experiments/studies/what_if.hpp"
+#include "experiments/studies/what_if/what_if.hpp"
 #include "experiments/trust/schedule_check.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/files/schedule.hpp"

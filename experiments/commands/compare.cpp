@@ -17,7 +17,7 @@
 #include "experiments/studies/headroom.hpp"
 #include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
-#include "experiments/studies/what_if.hpp"
+#include "experiments/studies/what_if/what_if.hpp"
 #include "experiments/trust/assumptions.hpp"
 #include "experiments/trust/overhead.hpp"
 #include "experiments/trust/spread.hpp"

@@ -13,7 +13,7 @@
 #include "experiments/cli/say.hpp"
 #include "experiments/studies/made_by.hpp"
 #include "experiments/studies/plan_files.hpp"
-#include "experiments/studies/recorded_steps.hpp"
+#include "experiments/studies/what_if/recorded_steps.hpp"
 #include "experiments/studies/target.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/files/schedule.hpp"

@@ -16,7 +16,7 @@
 #include "experiments/studies/profile_option.hpp"
 #include "experiments/studies/scheduling.hpp"
 #include "experiments/studies/target.hpp"
-#include "experiments/studies/what_if.hpp"
+#include "experiments/studies/what_if/what_if.hpp"
 #include "experiments/trust/assumptions.hpp"
 #include "experiments/trust/schedule_check.hpp"
 #include "solver/schedulers/methods.hpp"

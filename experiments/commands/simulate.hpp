@@ -11,7 +11,7 @@
 #include "experiments/studies/explain.hpp"
 #include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
-#include "experiments/studies/stage_gpus.hpp"
+#include "experiments/studies/what_if/stage_gpus.hpp"
 
 namespace dflop {
 

@@ -6,7 +6,7 @@
 
 #include "core/program/lowering.hpp"
 #include "experiments/studies/explain.hpp"
-#include "experiments/studies/what_if.hpp"
+#include "experiments/studies/what_if/what_if.hpp"
 #include "experiments/trust/assumptions.hpp"
 #include "sim/engine.hpp"
 #include "traces/files/pipeline.hpp"

@@ -10,7 +10,7 @@
 
 #include "core/iteration/planner.hpp"
 #include "experiments/studies/options.hpp"
-#include "experiments/studies/what_if.hpp"
+#include "experiments/studies/what_if/what_if.hpp"
 #include "experiments/sweep/row.hpp"
 
 namespace dflop {

@@ -8,7 +8,7 @@
 
 #include "experiments/studies/evaluation.hpp"
 #include "experiments/studies/target.hpp"
-#include "experiments/studies/what_if.hpp"
+#include "experiments/studies/what_if/what_if.hpp"
 
 namespace dflop {
 

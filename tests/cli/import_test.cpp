@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "experiments/studies/recorded_steps.hpp"
+#include "experiments/studies/what_if/recorded_steps.hpp"
 #include "tests/cli/run.hpp"
 
 namespace dflop {

@@ -6,7 +6,7 @@
 #include "core/program/lowering.hpp"
 #include "costmodel/analytic/flops.hpp"
 #include "experiments/presets/presets.hpp"
-#include "experiments/studies/replay_runs.hpp"
+#include "experiments/studies/what_if/replay_runs.hpp"
 #include "tests/cli/run.hpp"
 
 namespace dflop {

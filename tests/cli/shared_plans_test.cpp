@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "experiments/studies/explain.hpp"
-#include "experiments/studies/sharing.hpp"
+#include "experiments/studies/what_if/sharing.hpp"
 #include "sim/engine.hpp"
 #include "tests/cli/run.hpp"
 #include "tests/sim/pipelines.hpp"

@@ -9,7 +9,7 @@
 
 #include "core/error.hpp"
 #include "core/refuse.hpp"
-#include "experiments/studies/replay_runs.hpp"
+#include "experiments/studies/what_if/replay_runs.hpp"
 
 namespace dflop {
 namespace {

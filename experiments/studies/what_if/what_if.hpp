@@ -64,8 +64,8 @@ struct ConditionedInputs {
   std::optional<int> gpu = {};           ///< the GPU in turn, if a condition names a role
 };
 
-/// A WhatIf holds the effects of the conditions that a user requested. experiments/studies/what_if.cpp has a
-/// row for each condition.
+/// A WhatIf holds the effects of the conditions that a user requested.
+/// experiments/studies/what_if/what_if.cpp has a row for each condition.
 struct WhatIf {
   std::optional<NetworkModel> network;  ///< none: the input's network
   std::vector<std::function<void(ClusterSpec&)>> cluster_changes;

@@ -1,4 +1,4 @@
-#include "experiments/studies/recorded_steps.hpp"
+#include "experiments/studies/what_if/recorded_steps.hpp"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 #include "core/program/lowering.hpp"
 #include "core/refuse.hpp"
 #include "costmodel/recorded/recorded.hpp"
-#include "experiments/studies/replay_runs.hpp"
+#include "experiments/studies/what_if/replay_runs.hpp"
 #include "sim/step_sequence.hpp"
 #include "traces/profiler/pipeline_layout.hpp"
 

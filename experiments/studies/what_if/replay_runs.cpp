@@ -1,4 +1,4 @@
-#include "experiments/studies/replay_runs.hpp"
+#include "experiments/studies/what_if/replay_runs.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "experiments/studies/reductions.hpp"
+#include "experiments/studies/what_if/reductions.hpp"
 
 #include <fmt/format.h>
 

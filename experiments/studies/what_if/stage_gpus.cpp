@@ -1,4 +1,4 @@
-#include "experiments/studies/stage_gpus.hpp"
+#include "experiments/studies/what_if/stage_gpus.hpp"
 
 #include <fmt/format.h>
 

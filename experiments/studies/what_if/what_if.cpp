@@ -1,4 +1,4 @@
-#include "experiments/studies/what_if.hpp"
+#include "experiments/studies/what_if/what_if.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "experiments/studies/sharing.hpp"
+#include "experiments/studies/what_if/sharing.hpp"
 
 #include <algorithm>
 #include <array>

@@ -12,7 +12,7 @@
 #include "core/program/reorder.hpp"
 #include "costmodel/recorded/recorded.hpp"
 #include "experiments/studies/target.hpp"
-#include "experiments/studies/what_if.hpp"
+#include "experiments/studies/what_if/what_if.hpp"
 #include "sim/step_sequence.hpp"
 
 namespace dflop {
