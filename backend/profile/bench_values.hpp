@@ -12,7 +12,7 @@ namespace dflop {
 // A bench writes this many values before a pass to evict the caches. They are several times a core's own
 // caches and much of its share of the last level, because a step touches tens of MB between two passes of a
 // layer. On a machine with 1 MiB and a share of 16 MiB one rank's steps were predicted 4.7 % too short with 4
-// MiB, 1.8 % with 8 MiB and 5.9 % too long with 16 MiB (means of four runs of `dflop fidelity --steps 24
+// MiB, 1.8 % with 8 MiB and 5.9 % too long with 16 MiB (means of four runs of `dflop check runs --steps 24
 // --budget-s 8` with the grid's plan "one rank").
 inline constexpr std::int64_t kColdValues = std::int64_t{1} << 21;
 

@@ -12,6 +12,7 @@
 #include "core/out_of_memory.hpp"
 #include "core/support/did_you_mean.hpp"
 #include "experiments/cli/commit.hpp"
+#include "experiments/cli/help.hpp"
 #include "experiments/cli/recipe.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/cli/table.hpp"
@@ -19,19 +20,8 @@
 namespace dflop {
 namespace {
 
-constexpr std::string_view kTitle =
-    "dflop: finds, explains and runs the fastest way to train multimodal LLMs";
-constexpr std::string_view kExitCodes =
-    "0 success, 1 failure, 2 bad usage or input, or output that cannot be written, 3 infeasible (no plan "
-    "fits, a run does not end, or a finding of --fail-on), 4 no device";
-
-std::string overview() {
-  std::string text = fmt::format("{}\n\nusage: dflop <command> [options]\n\n", kTitle);
-  for (const Command& command : commands())
-    text += fmt::format("  {:<12} {}\n", command.name, command.summary);
-  text +=
-      fmt::format("\n'dflop <command> --help' shows options and an example.\nExit codes: {}.\n", kExitCodes);
-  return text;
+bool asks_for_help(const Values& values) {
+  return values.count("help") + values.count("help-all") > 0;
 }
 
 /// Arguments are the options of a command, with the places of those from a recipe.
@@ -52,7 +42,7 @@ Arguments parse(const Command& command, const std::vector<std::string>& typed) {
     if (error.kind() != ErrorKind::usage) throw;
     throw Error(ErrorKind::usage, fmt::format("{}; see 'dflop {} --help'", error.message(), command.name));
   }
-  if (parsed.values.count("help") > 0) return parsed;
+  if (asks_for_help(parsed.values)) return parsed;
   for (const auto& [name, value] : parsed.values) {
     const auto* text = boost::any_cast<std::string>(&value.value());
     if (text != nullptr && text->empty()) refuse_option(name, "expected a value, found an empty text");
@@ -60,11 +50,55 @@ Arguments parse(const Command& command, const std::vector<std::string>& typed) {
   return parsed;
 }
 
+/// Returns a command by its name or, with a note, by its old name; null if there is none. `words` becomes the
+/// number of arguments that make the name.
+const Command* find_command(const std::vector<Command>& all, const std::vector<std::string>& arguments,
+                            std::ptrdiff_t& words) {
+  const auto named = [&](const std::string& name) -> const Command* {
+    const auto found = std::ranges::find(all, name, &Command::name);
+    return found == all.end() ? nullptr : &*found;
+  };
+  words = 2;
+  const bool is_alone = arguments.size() == 1;
+  if (!is_alone) {
+    if (const Command* command = named(arguments[0] + ' ' + arguments[1])) return command;
+  }
+  words = 1;
+  if (const Command* command = named(arguments[0])) return command;
+  const auto old = std::ranges::find(all, arguments[0], &Command::old_name);
+  if (old == all.end()) return nullptr;
+  // 'check' was a command and now begins the names of several: only with an option is it the old one.
+  const bool is_noun = std::ranges::find(all, arguments[0], &Command::noun) != all.end();
+  if (is_noun && (is_alone || !arguments[1].starts_with('-'))) return nullptr;
+  say("dflop: note: 'dflop {}' is now 'dflop {}'; the old name will go in the next version\n", arguments[0],
+      old->name);
+  return &*old;
+}
+
+[[noreturn]] void refuse_command(const std::vector<Command>& all, const std::vector<std::string>& arguments) {
+  std::vector<std::string> known;
+  const bool is_noun = std::ranges::find(all, arguments[0], &Command::noun) != all.end();
+  if (is_noun && arguments.size() == 1) {
+    throw Error(ErrorKind::usage,
+                fmt::format("'{0}' needs a second word; see 'dflop {0} --help'", arguments[0]));
+  }
+  for (const Command& command : all) {
+    if (is_noun && command.noun() == arguments[0]) known.push_back(command.name);
+    if (!is_noun) known.insert(known.end(), {command.noun(), command.name});
+  }
+  const std::string found = arguments[0] + (is_noun ? ' ' + arguments[1] : "");
+  throw Error(ErrorKind::usage, fmt::format("unknown command '{}'{}; see 'dflop {}--help'", found,
+                                            did_you_mean(found, {known.begin(), known.end()}),
+                                            is_noun ? arguments[0] + ' ' : ""));
+}
+
+bool is_help(const std::string& argument) {
+  return argument == "--help" || argument == "-h" || argument == "--help-all" || argument == "help";
+}
+
 int run_command(const std::vector<std::string>& arguments) {
-  const bool help =
-      arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help";
-  if (help) {
-    fmt::print(arguments.empty() ? stderr : stdout, "{}", overview());
+  if (arguments.empty() || is_help(arguments[0])) {
+    fmt::print(arguments.empty() ? stderr : stdout, "{}", overview_text(help_width()));
     return arguments.empty() ? 2 : 0;
   }
   if (arguments[0] == "--version") {
@@ -72,25 +106,19 @@ int run_command(const std::vector<std::string>& arguments) {
     return 0;
   }
   const std::vector<Command> all = commands();
-  const auto named = [&](const std::string& name) {
-    return std::find_if(all.begin(), all.end(), [&](const Command& c) { return c.name == name; });
-  };
-  // A command name of two words takes precedence over its first word.
-  const auto longer = arguments.size() > 1 ? named(arguments[0] + ' ' + arguments[1]) : all.end();
-  const auto command = longer != all.end() ? longer : named(arguments[0]);
-  if (command == all.end()) {
-    std::vector<std::string_view> names;
-    for (const Command& known : all) names.push_back(known.name);
-    throw Error(ErrorKind::usage, fmt::format("unknown command '{}'{}; see 'dflop --help'", arguments[0],
-                                              did_you_mean(arguments[0], names)));
-  }
-  const std::ptrdiff_t words = longer != all.end() ? 2 : 1;
-  const Arguments parsed = parse(*command, {arguments.begin() + words, arguments.end()});
-  if (parsed.values.count("help") > 0) {
-    fmt::print("{}", help_text(*command));
+  if (arguments.size() == 2 && is_help(arguments[1]) && is_bare_noun(all, arguments[0])) {
+    fmt::print("{}", noun_text(arguments[0], help_width()));
     return 0;
   }
-  set_result_command(command->name);
+  std::ptrdiff_t words = 0;
+  const Command* command = find_command(all, arguments, words);
+  if (command == nullptr) refuse_command(all, arguments);
+  const Arguments parsed = parse(*command, {arguments.begin() + words, arguments.end()});
+  if (asks_for_help(parsed.values)) {
+    fmt::print("{}", help_text(*command, parsed.values.count("help-all") > 0, help_width()));
+    return 0;
+  }
+  set_result_command(command->old_name.empty() ? command->name : command->old_name);
   try {
     return command->run(parsed.values);
   } catch (const OptionError& error) {
@@ -116,39 +144,48 @@ void complain(const std::string& what) noexcept {
 }  // namespace
 
 std::vector<Command> commands() {
-  std::vector<Command> all = {
-      compare_command(),         data_command(),         import_command(),        plan_command(),
-      export_command(),          schedule_command(),     check_command(),         partition_command(),
-      serve_command(),           simulate_command(),     replay_command(),        profile_command(),
-      kernels_tune_command(),    kernels_command(),      kernels_check_command(), kernels_explain_command(),
-      kernels_compare_command(), train_command(),        train_plot_command(),    generate_command(),
-      fidelity_command(),        verify_command(),       sweep_command(),         sweep_export_command(),
-      sweep_plot_command(),      sweep_report_command(), study_command(),         correction_command(),
-      validate_command(),        calibrate_command(),    models_command(),        clusters_command(),
-      devices_command(),         manual_command(),       completion_command()};
+  std::vector<Command> all = {compare_command(),
+                              plan_command(),
+                              schedule_command(),
+                              export_command(),
+                              simulate_command(),
+                              replay_command(),
+                              import_command(),
+                              sweep_command(),
+                              sweep_export_command(),
+                              sweep_plot_command(),
+                              sweep_report_command(),
+                              profile_command(),
+                              kernels_tune_command(),
+                              kernels_command(),
+                              kernels_check_command(),
+                              kernels_explain_command(),
+                              kernels_compare_command(),
+                              train_command(),
+                              train_plot_command(),
+                              generate_command(),
+                              check_published_command(),
+                              check_runs_command(),
+                              check_difference_command(),
+                              check_schedule_command(),
+                              calibrate_command(),
+                              correction_command(),
+                              study_command(),
+                              data_command(),
+                              models_command(),
+                              clusters_command(),
+                              devices_command(),
+                              partition_command(),
+                              serve_command(),
+                              completion_command(),
+                              manual_command()};
   const std::string formats = fmt::format("{}", fmt::join(names_of(all_of<Format>()), "|"));
   for (Command& command : all) {
     if (!command.has_format) continue;
-    command.options.add({{"format", text(formats, "table"), "format of the result on standard output"}});
+    command.options.add(OptionGroup::output, {{"format", text(formats, "table").common(),
+                                               "format of the result on standard output"}});
   }
   return all;
-}
-
-std::string help_text(const Command& command) {
-  return fmt::format("dflop {}: {}\n\n{}\n\n{}example:\n  {}\n", command.name, command.summary,
-                     command.description, options_text(command.options), command.example);
-}
-
-std::string manual_text() {
-  std::string text = fmt::format(
-      "# dflop manual\n\n{}.\n\n`dflop <command> [options]` prints results on standard output and progress, "
-      "warnings and measured seconds on standard error.\nExit codes: {}.\nThe same input, seed and version "
-      "give the same bytes.\n\nThis page is the output of `dflop manual`.\n",
-      kTitle, kExitCodes);
-  for (const Command& command : commands()) {
-    text += fmt::format("\n## dflop {}\n\n```text\n{}```\n", command.name, help_text(command));
-  }
-  return text;
 }
 
 int run_dflop(const std::vector<std::string>& arguments) {

@@ -1,5 +1,5 @@
 // A Command is a subcommand of `dflop`: its options are declared once and drive parsing, --help and
-// docs/cli.md.
+// docs/cli.md (help.hpp).
 #pragma once
 
 #include <string>
@@ -9,14 +9,32 @@
 
 namespace dflop {
 
+/// A Task is a heading of `dflop --help`: a command stands under what it is used for.
+enum class Task : std::uint8_t { plan, explain, run, check, data, tools };
+
+template <>
+inline constexpr NameTable<Task, 6> kNames<Task> = {{
+    {Task::plan, "Plan"},
+    {Task::explain, "Explain"},
+    {Task::run, "Run on devices"},
+    {Task::check, "Check predictions"},
+    {Task::data, "Data and presets"},
+    {Task::tools, "Tools"},
+}};
+
 struct Command {
-  std::string name;
+  std::string name;  ///< one word, or a noun and a word, such as "sweep export"
+  Task task;
   std::string summary;               ///< one line
-  std::string description;           ///< what it does and prints
+  std::string description;           ///< what it does and prints; help wraps its paragraphs and lists
   std::string example;               ///< works as printed
   int (*run)(const Values& values);  ///< returns the exit code
   bool has_format = true;            ///< whether it prints a result; then --format is its last option
   Options options{};
+  std::string old_name{};  ///< its name in the previous version, which still works; its JSON still has it
+
+  /// Returns the first word of the name, under which the overview lists it.
+  std::string noun() const { return name.substr(0, name.find(' ')); }
 };
 
 Command compare_command();
@@ -26,7 +44,7 @@ Command partition_command();
 Command plan_command();
 Command export_command();
 Command schedule_command();
-Command check_command();
+Command check_schedule_command();
 Command serve_command();
 Command simulate_command();
 Command replay_command();
@@ -39,15 +57,15 @@ Command kernels_tune_command();
 Command kernels_check_command();
 Command kernels_explain_command();
 Command kernels_compare_command();
-Command fidelity_command();
-Command verify_command();
 Command sweep_command();
 Command sweep_export_command();
 Command sweep_plot_command();
 Command sweep_report_command();
 Command study_command();
 Command correction_command();
-Command validate_command();
+Command check_published_command();
+Command check_runs_command();
+Command check_difference_command();
 Command calibrate_command();
 Command models_command();
 Command clusters_command();
@@ -57,12 +75,6 @@ Command completion_command();
 
 /// Returns all commands in the order of the manual.
 std::vector<Command> commands();
-
-/// Returns the --help text of one command.
-std::string help_text(const Command& command);
-
-/// Returns the text of docs/cli.md.
-std::string manual_text();
 
 /// Runs `dflop` with these arguments (without the program's name) and returns the exit code; errors go to
 /// stderr.

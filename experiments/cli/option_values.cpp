@@ -10,7 +10,6 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "core/support/did_you_mean.hpp"
 #include "traces/shards/shard_list.hpp"
@@ -55,9 +54,7 @@ const po::value_semantic* semantic_of(const ValueKind& kind) {
 }
 
 po::options_description description_of(const Options& options) {
-  constexpr unsigned kWidth = 110;  // as in the manual
-  constexpr unsigned kLeastHelp = 60;
-  po::options_description description("options", kWidth, kLeastHelp);
+  po::options_description description;
   for (const Option& row : options.rows()) {
     description.add_options()(row.name.c_str(), semantic_of(row.kind), row.help.c_str());
   }
@@ -196,28 +193,15 @@ ValueKind wholes(const std::string& stands_for, std::int64_t usual) {
   return {.type = ValueKind::Type::wholes, .stands_for = stands_for, .usual = usual, .takes_several = true};
 }
 
-std::string options_text(const Options& options) {
-  if (options.rows().empty()) return "";
-  std::ostringstream printed;
-  printed << description_of(options);
-  std::istringstream lines(printed.str());
-  std::string text;
-  for (std::string line; std::getline(lines, line);) {
-    line.erase(line.find_last_not_of(' ') + 1);  // Boost.Program_options leaves trailing blanks
-    text += line + '\n';
-  }
-  return text + '\n';
-}
-
 Values parse_arguments(const Options& options, const std::vector<std::string>& arguments, bool offers_help) {
   const int style = po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
   po::options_description description = description_of(options);
-  if (offers_help) description.add_options()("help,h", "show this help");
+  if (offers_help) description.add_options()("help,h", "show help")("help-all", "show help on all options");
   Values values;
   try {
     po::command_line_parser parser(with_whole_digits(options, with_own_names(options, arguments)));
     po::store(parser.options(description).positional({}).style(style).run(), values);
-    if (values.count("help") == 0) po::notify(values);
+    if (values.count("help") + values.count("help-all") == 0) po::notify(values);
   } catch (const po::unknown_option& unknown) {
     std::vector<std::string> names;
     for (const Option& row : options.rows()) names.push_back("--" + row.name);

@@ -27,6 +27,7 @@ struct ValueKind {
   bool is_required = false;    ///< whether the command fails without it
   bool is_repeatable = false;  ///< whether it may be given several times; the values are collected
   bool takes_several = false;  ///< whether several values may follow the option
+  bool is_common = false;      ///< whether a first-time user needs it: --help then lists it
 
   ValueKind required() const {
     ValueKind kind = *this;
@@ -36,6 +37,11 @@ struct ValueKind {
   ValueKind repeatable() const {
     ValueKind kind = *this;
     kind.is_repeatable = true;
+    return kind;
+  }
+  ValueKind common() const {
+    ValueKind kind = *this;
+    kind.is_common = true;
     return kind;
   }
 };
@@ -48,32 +54,72 @@ ValueKind repeatable_text(const std::string& stands_for);             ///< may b
 ValueKind texts(const std::string& stands_for);                       ///< takes one or more values
 ValueKind wholes(const std::string& stands_for, std::int64_t usual);  ///< likewise
 
-/// An Option is a row of a command's table of options.
+/// An OptionGroup is a set of related options, which help and manual print under one heading.
+enum class OptionGroup : std::uint8_t {
+  main,
+  data,
+  target,
+  batches,
+  plan,
+  search,
+  scheduler,
+  what_if,
+  times,
+  device,
+  optimizer,
+  held_out,
+  output
+};
+
+/// The headings of the groups, in the order of help and manual.
+template <>
+inline constexpr NameTable<OptionGroup, 13> kNames<OptionGroup> = {{
+    {OptionGroup::main, "Options"},
+    {OptionGroup::data, "Data"},
+    {OptionGroup::target, "Model and cluster"},
+    {OptionGroup::batches, "Batches"},
+    {OptionGroup::plan, "Plan"},
+    {OptionGroup::search, "Planner search"},
+    {OptionGroup::scheduler, "Scheduler and memory"},
+    {OptionGroup::what_if, "What if"},
+    {OptionGroup::times, "Measured times"},
+    {OptionGroup::device, "Device"},
+    {OptionGroup::optimizer, "Optimizer"},
+    {OptionGroup::held_out, "Held-out data"},
+    {OptionGroup::output, "Output"},
+}};
+
+/// An Option is a row of a command's table of options. An option has the same help in all commands.
 struct Option {
   std::string name;  ///< without dashes
   ValueKind kind;
   std::string help;
-  std::string also = {};  ///< an alternative name, without dashes
+  std::string also = {};                  ///< an alternative name, without dashes
+  OptionGroup group = OptionGroup::main;  ///< set by Options::add()
 };
 
-/// Options are the table of a command's options, in the order of its --help.
+/// Options are the table of a command's options.
 class Options {
  public:
-  void add(std::initializer_list<Option> rows) { rows_.insert(rows_.end(), rows); }
+  /// Adds options under the heading of their group.
+  void add(OptionGroup group, std::initializer_list<Option> rows) {
+    for (const Option& row : rows) rows_.push_back({row.name, row.kind, row.help, row.also, group});
+  }
+  /// Adds options of a command that belong to no other group.
+  void add(std::initializer_list<Option> rows) { add(OptionGroup::main, rows); }
+  /// Adds all options of another table, in their groups.
+  void append(const Options& others) { rows_.insert(rows_.end(), others.rows_.begin(), others.rows_.end()); }
   const std::vector<Option>& rows() const { return rows_; }
 
  private:
   std::vector<Option> rows_;
 };
 
-/// Returns the table as --help prints it; empty for an empty table.
-std::string options_text(const Options& options);
-
 using Values = boost::program_options::variables_map;
 
 /// Parses arguments. Option names must not be abbreviated: an abbreviation could become ambiguous when
-/// options are added. With `offers_help`, "--help" and "-h" are options, too, and with them required options
-/// may be missing.
+/// options are added. With `offers_help`, "--help", "-h" and "--help-all" are options, too, and with them
+/// required options may be missing.
 /// @throws Error (usage) that says what is wrong
 Values parse_arguments(const Options& options, const std::vector<std::string>& arguments, bool offers_help);
 

@@ -76,7 +76,7 @@ std::vector<std::string> typed_entry(const Options& options, const Option& optio
 
 void add_recipe_options(Options& options) {
   options.add({
-      {"recipe", text("FILE"),
+      {"recipe", text("FILE").common(),
        "read options from a YAML or JSON file whose keys are option names, such as 'steps: 10'; --recipe "
        "may be omitted if the file comes first. Options on the command line override the file; paths are "
        "relative to the current folder"},

@@ -294,13 +294,14 @@ int run_calibrate(const Values& values) {
 Command calibrate_command() {
   Command command{
       .name = "calibrate",
+      .task = Task::check,
       .summary = "fit the parameters of a GPU type to published or recorded measurements",
       .description =
           R"(Fits one set of parameters to all rows by bounded least squares of log(predicted / measured).
 Every error is also given held out: for rows left out of the fit (--folds), and for models whose widths are
-left out of the fit. The rows of a recording are its iterations, with one GPU per rank; several plans separate
-more parameters than one plan. If the rows do not determine a parameter, it keeps the cluster's value, and the
-table says so.
+left out of the fit. The rows of a recording of --model (--trace) are its iterations, with one GPU per rank;
+several plans separate more parameters than one plan. If the rows do not determine a parameter, it keeps the
+value of --cluster, and the table says so.
 
 --out writes a cluster file that can be used like any other: --cluster calibration.json. It is the file of
 --cluster with the fitted parameters. Its grade says on how many nodes the rows were measured, and repeats the
@@ -310,14 +311,15 @@ grade of the original file for the rest.)",
       .run = run_calibrate,
   };
   add_truth_option(command.options, false);
+  add_trace_option(command.options, texts("FILE...").repeatable());
+  add_model_option(command.options, text("NAME|FILE"));
+  add_cluster_option(command.options, text("NAME|FILE").required());
   command.options.add({
-      {"trace", texts("FILE...").repeatable(), "recordings from 'dflop train --record'"},
-      {"model", text("NAME|FILE"), "model of the recordings"},
-      {"cluster", text("NAME|FILE").required(), "cluster from which the fit starts; see 'dflop clusters'"},
       {"folds", whole("K", 5), "number of parts of the rows; each part is left out once"},
-      {"seed", whole("S", 1), "seed that assigns rows to parts"},
-      {"out", text("FILE"), "write the fitted cluster to this file"},
   });
+  add_seed_option(command.options);
+  command.options.add(OptionGroup::output,
+                      {{"out", text("FILE").common(), "write the fitted cluster to this file"}});
   add_mixed_option(command.options);
   return command;
 }

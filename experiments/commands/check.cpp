@@ -1,4 +1,4 @@
-// dflop check checks a schedule file against its plan, its samples and its own figures.
+// dflop check schedule checks a schedule file against its plan, its samples and its own figures.
 #include <fmt/format.h>
 
 #include "experiments/cli/command.hpp"
@@ -58,9 +58,10 @@ int run_schedule_check(const Values& values) {
 
 }  // namespace
 
-Command check_command() {
+Command check_schedule_command() {
   Command command{
-      .name = "check",
+      .name = "check schedule",
+      .task = Task::check,
       .summary = "check a schedule file against its plan",
       .description =
           R"(Reads a schedule, which may be written or edited by hand (docs/schedule-file.md lists its keys),
@@ -70,13 +71,13 @@ A bound of the makespan, or a bound that an integer program has proven, is not p
 something is wrong, with the key. Check a schedule made with --profile or for other links with the same
 options; figures made with --correction differ.)",
       .example =
-          "dflop check --plan traces/kineto/plans/e1l2.json --schedule traces/kineto/plans/e1l2-schedule.json",
+          "dflop check schedule --plan traces/kineto/plans/e1l2.json --schedule "
+          "traces/kineto/plans/e1l2-schedule.json",
       .run = run_schedule_check,
+      .old_name = "check",
   };
-  command.options.add({
-      {"plan", text("FILE").required(), "plan file, from 'dflop plan'"},
-      {"schedule", text("FILE").required(), "schedule file, from 'dflop schedule', or your own"},
-  });
+  add_plan_option(command.options, text("FILE").required());
+  add_schedule_option(command.options, text("FILE").required());
   add_link_options(command.options);
   add_profile_option(command.options);
   add_extrapolate_option(command.options);

@@ -453,6 +453,7 @@ int run_compare(const Values& values) {
 Command compare_command() {
   Command command{
       .name = "compare",
+      .task = Task::plan,
       .summary = "compare data-aware plans with the best data-blind plans",
       .description =
           "Makes a plan with each system, then schedules and simulates the same global batches:\n" +
@@ -461,18 +462,14 @@ Command compare_command() {
 megatron are the best of all their configurations on these very batches. An option that fixes schedule,
 recomputation, placement or gradient buckets fixes it for all rows.
 
-The text shows the columns that decide, the best row first: seconds an iteration, the speedup over the best
-uniform baseline, idle time (mean over ranks), the peak memory of the fullest GPU, and whether the plan fits;
-"partly": it fits these batches, but not all further batches of the data. The answer follows: the fastest plan,
-how it compares with the baselines and where it saves time, then how the published method compares with
-hand-set and with tuned baselines.
+The table has the columns that decide, the best row first: seconds an iteration, the speedup over the best
+uniform baseline, idle time (mean over ranks), the peak memory of the fullest GPU, and whether the plan fits
+("partly": it fits these batches, but not all further batches of the data). Then come the answer, the spread
+over seeds, and what was assumed and chosen.
 
 --wide and the other formats show all columns. gap is how far the schedule's objective may be from the best
-possible value; status is how the schedule was found; objective is published (the largest bin) or makespan
-(the iteration time), and gaps of different objectives are not comparable. p95 is over iterations, MFU
-excludes recomputation, x is the speedup.
-Last come the spread over seeds and the assumptions and choices: samples that are cut, how far the cluster's
-figures can be trusted, padded heads, the memory that further batches need, and what the hours include.)",
+possible value; gaps of different objectives are not comparable. p95 is over iterations, MFU excludes
+recomputation. --plan adds your own plans as rows, whose microbatches --scheduler makes.)",
       .example =
           "dflop compare --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b "
           "--cluster a100-80g:4 --gbs 512 --iterations 8 --seed 1",
@@ -482,15 +479,18 @@ figures can be trusted, padded heads, the memory that further batches need, and 
   add_target_options(command.options);
   add_link_options(command.options);
   add_batch_options(command.options);
-  add_delay_options(command.options, "required, because all systems use the same batches");
+  add_delay_options(command.options);
   add_plan_options(command.options);
   add_search_options(command.options);
   add_scheduler_options(command.options);
   add_scheduler_command_options(command.options);
+  add_plan_option(command.options, text("FILE[,FILE]"));
   command.options.add({
-      {"systems", text("LIST"), "run only these systems, separated by commas, such as pytorch,dflop,search"},
-      {"plan", text("FILE[,FILE]"),
-       "your own plans as additional rows; --scheduler makes their microbatches"},
+      {"systems", text("LIST").common(),
+       "run only these systems, separated by commas, such as pytorch,dflop,search"},
+      {"seeds", whole("K", 3),
+       "run each plan, made for the batches of --seed, also on the batches of the next seeds, K seeds in "
+       "all, and print means with 95 % intervals; 1: only --seed"},
       {"train-samples", whole("N"),
        "also estimate training on N samples: hours, GPU-hours and, on standard error, the share of "
        "planning time"},
@@ -500,14 +500,13 @@ figures can be trusted, padded heads, the memory that further batches need, and 
        "with --train-samples: also print the energy of training, at W watts per GPU"},
   });
   add_overhead_option(command.options);
-  command.options.add({
-      {"seeds", whole("K", 3),
-       "run each plan, made for the batches of --seed, also on the batches of the next seeds, K seeds in "
-       "all, and print means with 95 % intervals; 1: only --seed"},
-      {"wide", flag(), "print all columns as text, and the free choices of each system"},
-      {"out", text("DIR"),
-       "write report.html, compare.json, compare.csv, and the plan, schedule and trace of each system"},
-  });
+  command.options.add(
+      OptionGroup::output,
+      {
+          {"wide", flag().common(), "print all columns as text, and the free choices of each system"},
+          {"out", text("DIR").common(),
+           "write report.html, compare.json, compare.csv, and the plan, schedule and trace of each system"},
+      });
   return command;
 }
 

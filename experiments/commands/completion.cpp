@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 
 #include "experiments/cli/command.hpp"
 #include "experiments/presets/presets.hpp"
@@ -41,7 +42,7 @@ struct Cases {
 Cases cases_of(const std::vector<Command>& all) {
   Cases cases;
   for (const Command& command : all) {
-    std::string names = "--help";
+    std::string names = "--help --help-all";
     for (const Option& option : command.options.rows()) {
       names += " --" + option.name;
       const std::string values = values_of(option);
@@ -57,16 +58,19 @@ Cases cases_of(const std::vector<Command>& all) {
 /// Returns the script. Where no values are known, it completes file names.
 std::string script() {
   const std::vector<Command> all = commands();
-  std::string first;
-  std::string longer;  // commands of two words
+  std::vector<std::string> nouns;
+  std::map<std::string, std::string> second;  // words after a noun
+  std::string longer;                         // commands of two words
   for (const Command& command : all) {
-    const std::size_t space = command.name.find(' ');
-    if (space == std::string::npos) {
-      first += (first.empty() ? "" : " ") + command.name;
-    } else {
-      longer += (longer.empty() ? "" : "|") + fmt::format("\"{}\"", command.name);
-    }
+    const std::string noun = command.noun();
+    if (std::ranges::find(nouns, noun) == nouns.end()) nouns.push_back(noun);
+    if (noun == command.name) continue;
+    second[noun] += command.name.substr(noun.size());
+    longer += (longer.empty() ? "" : "|") + fmt::format("\"{}\"", command.name);
   }
+  std::string seconds;
+  for (const auto& [noun, words] : second)
+    seconds += fmt::format("      {}) words=\"{}\" ;;\n", noun, words.substr(1));
   const Cases cases = cases_of(all);
   return fmt::format(R"(_dflop() {{
   local current="${{COMP_WORDS[COMP_CWORD]}}" before="" command="${{COMP_WORDS[1]}}" words=""
@@ -85,7 +89,10 @@ std::string script() {
     case "$command" in
 {3}    esac
   fi
-  if [ -z "$words" ] && [ "$command" = sweep ] && [ "$COMP_CWORD" -eq 2 ]; then words="export plot report"; fi
+  if [ -z "$words" ] && [ "$COMP_CWORD" -eq 2 ]; then
+    case "$command" in
+{4}    esac
+  fi
   if [ -n "$words" ]; then
     COMPREPLY=($(compgen -W "$words" -- "$current"))
   else
@@ -94,7 +101,7 @@ std::string script() {
 }}
 complete -o filenames -F _dflop dflop
 )",
-                     first, longer, cases.values, cases.options);
+                     fmt::join(nouns, " "), longer, cases.values, cases.options, seconds);
 }
 
 int run_completion(const Values& values) {
@@ -110,6 +117,7 @@ int run_completion(const Values& values) {
 Command completion_command() {
   Command command{
       .name = "completion",
+      .task = Task::tools,
       .summary = "print a shell script that completes commands and options",
       .description =
           R"(Completes commands, their options, names of models and clusters, values that are a choice, and

@@ -175,6 +175,7 @@ int run_correction(const Values& values) {
 Command correction_command() {
   Command command{
       .name = "correction",
+      .task = Task::check,
       .summary = "study Adaptive Correction: slow shapes, its gains, and when it turns itself off",
       .description =
           R"(Runs a plan on simulated hardware on which the samples of some shapes take longer than the cost
@@ -189,16 +190,14 @@ when it went on and off. Under keep, the learned correction stays in use at rest
           "--latencies 0.5 --html correction.html",
       .run = run_correction,
   };
-  command.options.add({
-      {"plan", text("FILE").required(), "plan file, from 'dflop plan'"},
-  });
+  add_plan_option(command.options, text("FILE").required());
   add_data_options(command.options);
+  add_iterations_option(command.options, 64);
+  add_seed_option(command.options);
   command.options.add({
-      {"iterations", whole("K", 64), "number of global batches to run"},
-      {"seed", whole("S", 1), "seed of all random choices"},
-      {"fractions", text("LIST", "0.01,0.03,0.05"),
+      {"fractions", text("LIST", "0.01,0.03,0.05").common(),
        "fractions of samples that are slow, in whole buckets of shapes"},
-      {"latencies", text("LIST", "0.125,0.25,0.5,0.75,1"),
+      {"latencies", text("LIST", "0.125,0.25,0.5,0.75,1").common(),
        "delays of a slow sample, in durations of the largest stage"},
       {"module", text("llm|encoder", "llm"), "module whose shapes are slow"},
       {"shifted", flag(), "shift slow shapes by half a bucket from the buckets of the correction"},
@@ -212,11 +211,13 @@ when it went on and off. Under keep, the learned correction stays in use at rest
        "iterations over which the benefit is averaged; for --new-data, global batches to examine"},
       {"probe", whole("P", 8), "at rest under keep: track one in P iterations; 0: none"},
       {"new-data", text("FILE"), "data set that is trained on now; reports whether to make a new plan"},
-      {"scheduler", text(joined(scheduler_names()), "lpt"), "microbatch scheduler"},
-      {"steps", whole("N"), "search work per iteration, in steps of the method"},
-      {"out", text("FILE"), "write the learned correction, for one fraction and latency, as JSON"},
-      {"html", text("FILE"), "write a page with pictures"},
   });
+  add_scheduler_option(command.options, text(joined(scheduler_names()), "lpt"));
+  add_work_option(command.options);
+  command.options.add(OptionGroup::output,
+                      {{"out", text("FILE").common(),
+                        "write the learned correction, for one fraction and latency, as JSON"}});
+  add_html_option(command.options);
   return command;
 }
 

@@ -100,6 +100,7 @@ int run_data(const Values& values) {
 Command data_command() {
   Command command{
       .name = "data",
+      .task = Task::data,
       .summary = "show how many tokens and FLOP a model needs for a data set",
       .description =
           R"(Preprocesses every record as the model does and prints the distributions of encoder tiles,
@@ -110,20 +111,22 @@ names that length.)",
       .run = run_data,
   };
   add_data_options(command.options);
-  command.options.add({
-      {"model", text("NAME|FILE|DIR").required(),
-       "preset (see 'dflop models'), model file, or folder of a Transformers model", "hf"},
-      {"preprocess", text("RULE"),
-       "preprocessing rule to use instead of the model's: llava-ov, llava-ov-dflop, internvl2.5, "
-       "qwen2-vl, qwen2.5-vl, qwen2-audio, tiny-vlm or text"},
-      {"seed", whole("S", 1), "seed of rules that draw frame counts (internvl2.5)"},
-      {"samples-out", text("FILE"),
-       "write one CSV row per sample, with a ' before ids that a spreadsheet would run as a formula; or, "
-       "for a .json file, samples for --data, cut to the model's max length: an index of shards from "
-       "which to make plans",
-       "index"},
-      {"profile-out", text("FILE"), "write the data profile with histograms as JSON"},
-  });
+  add_model_option(command.options, text("NAME|FILE|DIR").required());
+  add_seed_option(command.options);
+  command.options.add(OptionGroup::data,
+                      {{"preprocess", text("RULE"),
+                        "preprocessing rule to use instead of the model's: llava-ov, llava-ov-dflop, "
+                        "internvl2.5, qwen2-vl, qwen2.5-vl, qwen2-audio, tiny-vlm or text"}});
+  command.options.add(
+      OptionGroup::output,
+      {
+          {"samples-out", text("FILE").common(),
+           "write one CSV row per sample, with a ' before ids that a spreadsheet would run as a formula; "
+           "or, for a .json file, samples for --data, cut to the model's max length: an index of shards "
+           "from which to make plans",
+           "index"},
+          {"profile-out", text("FILE").common(), "write the data profile with histograms as JSON"},
+      });
   return command;
 }
 

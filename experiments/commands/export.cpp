@@ -39,23 +39,26 @@ int run_export(const Values& values) {
 Command export_command() {
   Command command{
       .name = "export",
+      .task = Task::plan,
       .summary = "write a plan in the form of another program",
       .description =
           R"(Writes a plan in the form that another program reads:
   megatron-lm    for uniform plans: the options of Megatron-LM's scripts as a shell array: parallelism, layers
                  of stages, batch sizes, recomputation, optimizer and gradient buckets
   megatron-mimo  for disaggregated plans: Python text for the MegatronMIMO recipes of Megatron-Bridge
+
 Comments and standard error list what the form cannot express of the plan. Exit code 3 if the plan cannot run
 in that form, with all reasons. 'dflop plan --export' does the same with a newly chosen plan.)",
       .example = "dflop export --plan traces/plans/llava-ov-llama3-8b-disaggregated.json --to megatron-mimo",
       .run = run_export,
       .has_format = false,
   };
+  add_plan_option(command.options, text("FILE").required());
   command.options.add({
-      {"plan", text("FILE").required(), "plan file, from 'dflop plan'"},
       {"to", text(joined(plan_form_names())), "form to write; default: the form for the plan's layout"},
-      {"out", text("FILE"), "write to this file instead of standard output"},
   });
+  command.options.add(OptionGroup::output,
+                      {{"out", text("FILE"), "write to this file instead of standard output"}});
   return command;
 }
 

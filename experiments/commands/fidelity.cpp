@@ -1,4 +1,4 @@
-// dflop fidelity compares runs of several plans, live or recorded, with their predictions.
+// dflop check runs compares runs of several plans, live or recorded, with their predictions.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -32,15 +32,13 @@ constexpr double kFidelityMostBudgetS = 86'400;
 /// Returns the options for plans that run live.
 Options live_options() {
   Options options;
-  options.add({
-      {"foreign-profile", flag(), "accept a profile that was measured on another machine"},
-      {"budget-s", number("S", 4), "min time for measuring the profiles of each plan, in seconds"},
-      {"steps", whole("N", 12), "steps of each plan that count"},
-      {"warm-up", whole("N", 3), "steps of each plan before these, which do not count"},
-      {"gbs", whole("N"), "global batch size, in samples; default: the grid's"},
-      {"seed", whole("S", 1), "seed of parameters, batches and contents"},
-  });
-  add_live_options(options, false);
+  add_foreign_profile_option(options);
+  add_measuring_time_option(options, 4);
+  add_training_steps_option(options, whole("N", 12));
+  add_uncounted_steps_option(options);
+  add_gbs_option(options, whole("N"));
+  add_seed_option(options);
+  add_live_options(options);
   add_cores_option(options);
   add_kernel_options(options, KernelUse::run);
   add_data_options(options, "traces/datasets/vision_mix.csv");
@@ -278,9 +276,10 @@ int run_fidelity(const Values& values) {
 
 }  // namespace
 
-Command fidelity_command() {
+Command check_runs_command() {
   Command command{
-      .name = "fidelity",
+      .name = "check runs",
+      .task = Task::check,
       .summary = "compare runs of several plans, live or recorded, with their predictions",
       .description =
           R"(Trains for some steps under each plan of a grid, on the same batches, or uses recordings of such
@@ -289,30 +288,31 @@ from the step's own recorded durations through the simulator (engine error %). T
 cost model from errors of the engine. Times are medians over the steps. Below the plans, a table shows the
 operations, by the module of their stage, with means. Measured seconds differ from run to run.
 
+Without --profile, several profiles are measured between the steps of each live plan, at its tp and with as many
+busy ranks as compute at a time, for at least --budget-s, and their medians predict; on a GPU one profile is
+measured after the steps. Warm-up steps do not count, and learned kernels are not saved.
+
 A recording comes from 'dflop train --record' or, for other programs, from 'dflop import --plan --schedule';
 each file is a row. The first step of a run is a warm-up and does not count if there are several steps.)",
       .example =
-          "dflop fidelity --plans traces/grids/tiny-vlm-quick.json --steps 3 --budget-s 1 --out fidelity",
+          "dflop check runs --plans traces/grids/tiny-vlm-quick.json --steps 3 --budget-s 1 --out fidelity",
       .run = run_fidelity,
+      .old_name = "fidelity",
   };
   command.options.add({
-      {"plans", text("FILE"),
+      {"plans", text("FILE").common(),
        "run live: grid of model, cluster, gbs and plans, such as traces/grids/tiny-vlm-host.json"},
-      {"recordings", texts("FILE..."),
+      {"recordings", texts("FILE...").common(),
        "instead of live runs: timelines with shapes of stages and work (.json, .json.gz); requires "
        "--profile"},
-      {"profile", text("FILE"),
-       "profile, from 'dflop profile' or dflop.torch.profile(), for all plans; default: several profiles "
-       "are measured between the steps of each live plan, at its tp and with as many busy ranks as "
-       "compute at a time, and their medians predict; on a GPU one profile is measured after the steps"},
-      {"out", text("DIR"),
-       "write report.html, fidelity.json, fidelity.csv, operations.csv and the profile of each plan"},
   });
-  command.options.add({{"extrapolate", flag(),
-                        "with a GPU's profile: allow microbatches more than twice as large as the "
-                        "measured ones"}});
-  const Options live = live_options();
-  for (const Option& option : live.rows()) command.options.add({option});
+  add_profile_file_option(command.options);
+  command.options.add(
+      OptionGroup::output,
+      {{"out", text("DIR").common(),
+        "write report.html, fidelity.json, fidelity.csv, operations.csv and the profile of each plan"}});
+  add_extrapolate_option(command.options);
+  command.options.append(live_options());
   return command;
 }
 

@@ -88,27 +88,26 @@ int run_generate(const Values& values) {
 Command generate_command() {
   Command command{
       .name = "generate",
+      .task = Task::run,
       .summary = "let a model answer samples, to see what it has learned",
       .description =
           R"(Prints the first answer of each sample next to the model's answer, generated from everything
 before it. Each token is the most likely one. An answer ends where the sample's does, or after --tokens. Each
-token runs the whole sequence again: use this to look at some answers, not to serve a model.)",
+token runs the whole sequence again: use this to look at some answers, not to serve a model. The model is a folder of
+a Transformers model, such as written by 'dflop train --export', and the data are tars.)",
       .example =
           "dflop generate --hf traces/emoji/model --data traces/emoji/held-out.tar --random-weights --tokens 4",
       .run = run_generate,
   };
+  add_model_option(command.options, text("DIR").required());
+  add_data_option(command.options, text("TARS").required());
   command.options.add({
-      {"model", text("DIR").required(),
-       "folder of a Transformers model, such as written by 'dflop train --export'", "hf"},
-      {"data", text("TARS").required(),
-       "samples, as for 'dflop train': a tar, a folder of tars, or shard-{00..99}.tar"},
-      {"chat", text("FORM"), "chat form of conversations in tars; default: the form of the model family"},
       {"samples", whole("N", 8), "answer only the first N samples"},
       {"tokens", whole("N", 64), "max tokens of an answer"},
-      {"random-weights", flag(), "use random weights, even if the model's folder has weights"},
-      {"seed", whole("S", 1), "seed of random weights"},
   });
-  add_live_options(command.options, false);
+  add_random_weights_option(command.options);
+  add_seed_option(command.options);
+  add_live_options(command.options);
   add_device_cores_option(command.options);
   return command;
 }

@@ -11,10 +11,11 @@
 #include "core/refuse.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
+#include "experiments/options/shared_options.hpp"
 #include "experiments/studies/made_by.hpp"
 #include "experiments/studies/plan_files.hpp"
-#include "experiments/studies/what_if/recorded_steps.hpp"
 #include "experiments/studies/target.hpp"
+#include "experiments/studies/what_if/recorded_steps.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/files/schedule.hpp"
 #include "traces/files/timeline.hpp"
@@ -642,29 +643,23 @@ int run_import(const Values& values) {
 }  // namespace
 
 Command import_command() {
-  std::string kinds;
-  for (int k = 0; k < kKinetoFindingKinds; ++k) {
-    const auto kind = static_cast<KinetoFindingKind>(k);
-    kinds += fmt::format("{}  {:<19} {}", k == 0 ? "" : "\n", to_string(kind), explanation(kind));
-  }
   Command command{
       .name = "import",
+      .task = Task::explain,
       .summary = "read PyTorch-profiler traces, check them and show where the time went",
       .description =
           R"(Reads traces of torch.profiler (Kineto, Chrome JSON), one file per rank. Prints:
   - for each rank, the offset of its clock from the first file's clock
-  - for each rank and step, the time on the device, from the first kernel of the step to the first kernel of
-    the next step: busy + idle = device; exposed is communication while no kernel computes; forward, backward,
-    optimizer and other are shares of compute
-  - for each stream and, for communication, each process group, sums over the trace. With several ranks, the
-    transfer time of a collective is its shortest kernel on any rank, and wait is the rest; GB/s is bytes /
-    transfer, and with wait, bytes / time
-JSON holds everything, CSV only the steps. docs/replay.md explains how phases, clocks and waiting are found,
-and which steps 'dflop replay' can run under what-ifs: steps with ranges of a pipeline, and steps of DDP or
-FSDP.
+  - for each rank and step, the time on the device: busy + idle = device; exposed is communication while no
+    kernel computes; forward, backward, optimizer and other are shares of compute
+  - for each stream and process group, sums over the trace; with several ranks, the transfer time of a
+    collective is its shortest kernel on any rank, and wait is the rest
+  - findings, such as stragglers and missing events, with the first examples of each kind
 
-Findings, with the first examples of each kind:
-)" + kinds,
+JSON holds everything, CSV only the steps. docs/replay.md lists the kinds of findings, explains how phases,
+clocks and waiting are found, and says which steps 'dflop replay' can run under what-ifs. With --plan, ranges are
+checked against the plan, and stages get its shapes. With --schedule, step N ran the schedule's iteration N,
+modulo the number of iterations.)",
       .example = "dflop import --kineto traces/kineto/rank0.json traces/kineto/rank1.json",
       .run = run_import,
   };
@@ -672,15 +667,18 @@ Findings, with the first examples of each kind:
       {"kineto", texts("FILE...").required(),
        "traces of different ranks of one run (.json, .json.gz), folders of traces, or patterns such as "
        "'rank*.json'"},
-      {"plan", text("FILE"), "plan of the run: ranges are checked against it, and stages get its shapes"},
-      {"schedule", text("FILE"),
-       "schedule of the run: step N ran its iteration N, modulo the number of iterations"},
-      {"out", text("FILE"),
-       "write a timeline with one iteration per step (.json, .json.gz), for 'dflop replay' if the steps "
-       "have ranges of a pipeline or ranks that meet in collectives"},
-      {"fail-on", text("KIND[,KIND]"),
-       "exit with code 3 if there is a finding of one of these kinds; any: of any kind"},
   });
+  add_plan_option(command.options, text("FILE"));
+  add_schedule_option(command.options, text("FILE"));
+  command.options.add(
+      OptionGroup::output,
+      {
+          {"out", text("FILE").common(),
+           "write a timeline with one iteration per step (.json, .json.gz), for 'dflop replay' if the "
+           "steps have ranges of a pipeline or ranks that meet in collectives"},
+          {"fail-on", text("KIND[,KIND]").common(),
+           "exit with code 3 if there is a finding of one of these kinds; any: of any kind"},
+      });
   return command;
 }
 

@@ -230,16 +230,13 @@ std::vector<TunedCall> calls_of(const Values& values, const TuningRequest& reque
 }
 
 void add_tuning_options(Options& options) {
-  options.add({{"model", text("NAME|FILE|DIR").required(),
-                "preset (see 'dflop models'), model file, or folder of a Transformers model", "hf"}});
-  add_live_options(options, false);
+  add_model_option(options, text("NAME|FILE|DIR").required());
+  add_live_options(options);
+  add_measured_tp_options(options);
   options.add({
-      {"tp", wholes("N", 1), "measure a rank's share of the model at each of these tp values"},
-      {"no-sequence-parallel", flag(),
-       "measure tp above 1 with full activations on every tp rank, for plans made with this option"},
       {"samples", whole("N", 8), "draw microbatches of 1, 2, 4, ..., N samples from the data"},
-      {"seed", whole("S", 1), "seed of microbatches and values"},
   });
+  add_seed_option(options);
   add_device_cores_option(options);
   add_data_options(options, "traces/datasets/vision_mix.csv");
 }
@@ -342,8 +339,7 @@ int run_check(const Values& values) {
 }
 
 void add_file_option(Options& options) {
-  options.add({{"kernels-file", text("FILE", kKernelFile),
-                "kernel file, from 'dflop kernels tune' or 'dflop train --kernels learn'"}});
+  add_kernels_file_option(options, text("FILE", kKernelFile).common());
 }
 
 }  // namespace
@@ -351,6 +347,7 @@ void add_file_option(Options& options) {
 Command kernels_command() {
   Command command{
       .name = "kernels",
+      .task = Task::run,
       .summary = "show the kernel variants that a kernel file chooses",
       .description =
           R"(Prints a row for each key of a file: an operation with its sizes on one rank, its token bucket
@@ -368,20 +365,22 @@ threads of a rank; anywhere else it is rejected.)",
 Command kernels_tune_command() {
   Command command{
       .name = "kernels tune",
+      .task = Task::run,
       .summary = "measure kernel variants for the calls of a model's microbatches",
       .description =
           R"(Draws microbatches from a data set, finds the calls that the model makes on them, forward and
 backward, and measures the variants of each call on one rank, with other data in the caches. Calls share the
-budget by their expected time; variants much slower than the best are dropped early, but never the default.
+budget by their expected time, and calls that take little time are skipped first; variants much slower than the best are dropped early, but never the default.
 'dflop train --kernels profile' then runs the fastest. Prints the same as 'dflop kernels'. Measured times
 differ from run to run.)",
       .example = "dflop kernels tune --model tiny-vlm --budget-s 2 --kernels-file tiny.kernels",
       .run = run_tune,
   };
   add_file_option(command.options);
-  command.options.add({{"budget-s", number("S", 20),
-                        "time for measuring, in seconds; calls that take little time are skipped first"},
-                       {"merge", flag(), "merge into the existing file; newer measurements count more"}});
+  add_measuring_time_option(command.options, 20);
+  command.options.add({
+      {"merge", flag().common(), "merge into the existing file; newer measurements count more"},
+  });
   add_tuning_options(command.options);
   return command;
 }
@@ -389,6 +388,7 @@ differ from run to run.)",
 Command kernels_check_command() {
   Command command{
       .name = "kernels check",
+      .task = Task::run,
       .summary = "compare a file's choices with the best choices on other microbatches",
       .description =
           R"(Draws calls of microbatches with another seed than the file's and runs all variants of each.
@@ -409,6 +409,7 @@ the variant that was fastest in every second round; the times are from the other
 Command kernels_explain_command() {
   Command command{
       .name = "kernels explain",
+      .task = Task::run,
       .summary = "show why each variant in a kernel file is chosen or not",
       .description =
           R"(Prints a row for each variant of each key: how often it ran, its mean with half the width of its
@@ -423,6 +424,7 @@ Command kernels_explain_command() {
 Command kernels_compare_command() {
   Command command{
       .name = "kernels compare",
+      .task = Task::run,
       .summary = "compare two kernel files",
       .description =
           R"(Prints what two files choose for each key in either file, with the gains over the default.)",

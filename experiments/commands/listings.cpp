@@ -3,6 +3,7 @@
 
 #include "backend/gpus.hpp"
 #include "experiments/cli/command.hpp"
+#include "experiments/cli/help.hpp"
 #include "experiments/presets/presets.hpp"
 
 namespace dflop {
@@ -82,6 +83,7 @@ int run_manual(const Values&) {
 Command models_command() {
   return {
       .name = "models",
+      .task = Task::data,
       .summary = "list the model presets",
       .description =
           R"(Your own model is a file in the same form as the files in experiments/presets/models: give its
@@ -94,6 +96,7 @@ path. docs/own-files.md explains its keys.)",
 Command clusters_command() {
   return {
       .name = "clusters",
+      .task = Task::data,
       .summary = "list the cluster presets",
       .description =
           R"('a100-80g:4' is four nodes. Bandwidths are achieved bandwidths in one direction. Your own cluster
@@ -107,6 +110,7 @@ docs/own-files.md explains its keys.)",
 Command devices_command() {
   return {
       .name = "devices",
+      .task = Task::data,
       .summary = "list the GPUs of this machine",
       .description =
           "Exit code 4 if there is none; a message says whether the build, the driver or the device is "
@@ -119,6 +123,7 @@ Command devices_command() {
 Command manual_command() {
   return {
       .name = "manual",
+      .task = Task::tools,
       .summary = "print the manual, docs/cli.md",
       .description = "Prints all commands with their options and examples, as Markdown.",
       .example = "dflop manual",

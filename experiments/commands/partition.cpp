@@ -193,18 +193,16 @@ int run_partition(const Values& values) {
 }  // namespace
 
 Command partition_command() {
-  const std::string steps =
-      fmt::format("search work, in steps of the method ({}: nodes); same result on every machine",
-                  joined(scheduler_names(Budget::nodes)));
   Command command{
       .name = "partition",
+      .task = Task::tools,
       .summary = "assign items with given costs to bins",
       .description =
           R"(Reads columns id, encoder_s, llm_s and, for --token-cap, tokens (CSV), and prints the bin of each
 item, in file order: one row per item in tables, one list in JSON and CSV. Bin b is microbatch b div D on LLM
 dp rank b mod D.
 
-The objective is the largest load of any bin, encoder or LLM, where the bins of a microbatch share its encoder
+The objective, by default bins, is the largest load of any bin, encoder or LLM, where the bins of a microbatch share its encoder
 work (bins) or each bin has its own (published); or the makespan of a pipeline in which the forward of a stage
 takes encoder_s or llm_s. With --encoder-dp E a microbatch's encoder work is split over E ranks: an item then
 adds encoder_s x D / E to the encoder load of its bin, also under published. Without it each dp rank encodes
@@ -223,25 +221,23 @@ is the same in every run unless there is a time limit. Exit code 3 if no assignm
        "items (CSV): encoder_s and llm_s in seconds, or in any other common unit, from 0 to 1e9; tokens "
        "from 0 to 1e12"},
       {"bins", whole("M").required(), "number of bins, a multiple of D"},
-      {"dp", whole("D", 1), "dp ranks of the LLM"},
-      {"encoder-dp", whole("E"), "replicas of an encoder on its own ranks"},
-      {"method", text(joined(scheduler_names()), "local-search"),
+      {"method", text(joined(scheduler_names()), "local-search").common(),
        "partitioning method; karmarkar-karp balances only llm_s, as verl does"},
-      {"steps", whole("N"), steps},
-      {"time-limit", number("SECONDS"), "wall-clock limit, in seconds, instead of --steps"},
-      {"token-cap", whole("N"), "max tokens of a bin"},
       {"allow-empty", flag(), "allow empty bins"},
-      {"seed", whole("S", 1), "seed of all random choices"},
-  });
-  add_objective_option(command.options, "bins");
-  add_bin_order_option(command.options);
-  command.options.add({
       {"encoder-stages", whole("P", 1),
        "pipeline stages of the encoder, for the makespan; 0 only if no item has encoder work"},
       {"llm-stages", whole("Q", 1), "pipeline stages of the LLM, for the makespan"},
       {"schedule", text(joined(names_of(partition_orders())), "1f1b"), "pipeline schedule, for the makespan"},
       {"backward-ratio", number("R", 2), "backward time / forward time, for the makespan"},
   });
+  add_dp_option(command.options, whole("D", 1).common());
+  add_encoder_dp_option(command.options, whole("E").common());
+  add_work_option(command.options);
+  add_time_limit_option(command.options);
+  add_token_cap_option(command.options);
+  add_seed_option(command.options);
+  add_objective_option(command.options);
+  add_bin_order_option(command.options);
   return command;
 }
 

@@ -17,8 +17,8 @@
 #include "experiments/studies/plan_export.hpp"
 #include "experiments/studies/planning.hpp"
 #include "experiments/studies/profile_option.hpp"
-#include "experiments/studies/what_if/reductions.hpp"
 #include "experiments/studies/target.hpp"
+#include "experiments/studies/what_if/reductions.hpp"
 #include "experiments/studies/what_if/what_if.hpp"
 #include "experiments/trust/assumptions.hpp"
 #include "solver/planners/planners.hpp"
@@ -355,6 +355,7 @@ int run_plan(const Values& values) {
 Command plan_command() {
   Command command{
       .name = "plan",
+      .task = Task::plan,
       .summary = "choose a training plan for a model, a cluster and data",
       .description =
           R"(Prints the plan and the objective of its planner:
@@ -362,19 +363,18 @@ Command plan_command() {
                     mean shape
   dflop-paper       as printed in Algorithm 1 of the paper; same objective
   dflop-expected    the least mean of that estimate over the data
-  pytorch           the best of all uniform configurations, including recomputation, placement, gradient
-  megatron          buckets, and 1f1b or interleaved; the objective is the simulated mean over the global
-                    batches with random microbatches
+  pytorch           the best of all uniform configurations, with encoder and LLM layers split evenly by
+                    count, including recomputation, placement, gradient buckets, and 1f1b or interleaved; the
+                    objective is the simulated mean over the global batches with random microbatches
+  megatron          the same with the encoder on the first stage
   megatron-default  set by hand as in papers; same objective as megatron
   search            everything: layout, parallelism of each module, layers of each stage, microbatches,
                     schedule, recomputation, placement and gradient buckets. It simulates the global batches
-                    with LPT, and the best few plans at the end with --scheduler. It starts from the plans of
-                    the other planners, and moving one layer to a neighboring stage never improves its result
+                    with LPT, and the best few plans at the end with --scheduler
 
 The bound of search is proven for all plans in its space, with any cut of their layers and any assignment of
-the samples to microbatches. The space has 1 to 8 microbatches, then four values per octave; two chunks (or
---chunks) for interleaved and zb-v; and shares in eighths of a GPU for shared plans. --order
-encoder-in-bubbles or --layout colocated asks for a plan in which each LLM group also holds the whole encoder.
+the samples to microbatches (docs/tasks.md). --order encoder-in-bubbles or --layout colocated asks for a plan in
+which each LLM group also holds the whole encoder.
 
 An option that is given fixes its part for all planners. If a layout, tp, pp, dp or number of microbatches is
 given, search chooses the rest (--pipeline-schedule then takes any order) or names the option that cannot be
@@ -391,32 +391,27 @@ reason; JSON then has schema dflop.infeasible and the reason under the key infea
   add_profile_option(command.options);
   add_extrapolate_option(command.options);
   add_batch_options(command.options);
-  add_delay_options(command.options, "required, because there is no plan yet");
+  add_delay_options(command.options);
   command.options.add({
-      {"planner", text(joined(planner_names()), "dflop"),
-       "planner that chooses the plan; default if a layout, parallelism or microbatches are given: search"},
-      {"out", text("FILE"), "write the plan as JSON"},
-      {"export", text(joined(plan_form_names())),
-       "print the plan in the form of this program instead of the table; see 'dflop export'"},
+      {"planner", text(joined(planner_names()), "dflop").common(),
+       "planner that chooses the plan (default if a layout, parallelism or microbatches are given: search)"},
       {"best-parts", flag(),
        "choose recomputation, placement and gradient buckets by simulation if no option fixes them and "
-       "the planner does not choose them (dflop, dflop-paper, dflop-expected), as compare does for random "
-       "microbatches"},
-      {"respect-memory", flag(),
-       "make the plan ask 'schedule' and 'train' to keep every rank within GPU memory in further batches; "
-       "default for planner search"},
-      {"no-respect-memory", flag(), "make the plan not ask for this"},
-      {"explain", flag(),
-       "list the ten best plans of planner search, where their time goes, and what the gradient "
-       "reductions of the best plan wait for"},
-      {"scheduler", text(joined(final_schedulers()), SearchOptions{}.scheduler),
-       "planner search: scheduler that makes the final microbatches of the best plans, within memory"},
-      {"time-limit", number("SECONDS"),
-       "planner search: wall-clock limit, in seconds, instead of --budget; it starts with the command and "
-       "includes reading the data and making the plans of other planners; work in progress is stopped; if "
-       "nothing fits yet, the search continues for up to five times as long; the result depends on the "
-       "machine"},
+       "the planner does not choose them (dflop, dflop-paper, dflop-expected)"},
   });
+  command.options.add(
+      OptionGroup::output,
+      {
+          {"out", text("FILE").common(), "write the plan as JSON"},
+          {"export", text(joined(plan_form_names())).common(),
+           "print the plan in the form of this program instead of the table; see 'dflop export'"},
+          {"explain", flag().common(),
+           "list the ten best plans of planner search, where their time goes, and what the gradient "
+           "reductions of the best plan wait for"},
+      });
+  add_memory_options(command.options);
+  add_scheduler_option(command.options, text(joined(final_schedulers()), SearchOptions{}.scheduler));
+  add_time_limit_option(command.options);
   add_wish_options(command.options);
   add_search_options(command.options);
   add_plan_options(command.options);

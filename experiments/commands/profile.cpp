@@ -214,40 +214,38 @@ int run_profile(const Values& values) {
 Command profile_command() {
   Command command{
       .name = "profile",
+      .task = Task::run,
       .summary = "measure the parts of a model on a live device",
       .description =
           R"(Runs each part of the model by itself, forward and backward, on 16, 32, 64, ... tokens, and
-attention also on sequences of these lengths. Prints the means without outliers. The file also has the
-optimizer, memory, messages and all-reduces; 'dflop train --profile' predicts with it. Parts are measured on
-one rank (tp 1) unless '--tp' and '--busy' are given: ranks that share the cores, caches and memory of a
-processor take longer. Measured seconds differ from run to run.)",
+attention also on sequences of these lengths; large points that do not fit into --budget-s are skipped. Prints the
+means without outliers. The file also has the optimizer, memory, messages and all-reduces; 'dflop train --profile'
+predicts with it. Parts are measured on one rank (tp 1) unless '--tp' and '--busy' are given: ranks that share
+the cores, caches and memory of a processor take longer. Measured seconds differ from run to run.)",
       .example = "dflop profile --device host --model tiny-vlm --budget-s 1 --out profile.json",
       .run = run_profile,
   };
+  add_model_option(command.options, text("NAME|FILE|DIR").required());
+  add_live_options(command.options);
+  command.options.add(
+      OptionGroup::output,
+      {
+          {"out", text("FILE").common(), "write the profile to this file"},
+          {"resume", flag(),
+           "continue the profile in --out, which is written after each tp: measure only the tp values "
+           "that it lacks"},
+      });
+  add_measuring_time_option(command.options, 20);
   command.options.add({
-      {"model", text("NAME|FILE|DIR").required(),
-       "preset (see 'dflop models'), model file, or folder of a Transformers model", "hf"},
-  });
-  add_live_options(command.options, false);
-  command.options.add({
-      {"out", text("FILE"), "write the profile to this file"},
-      {"resume", flag(),
-       "continue the profile in --out, which is written after each tp: measure only the tp values that it "
-       "lacks"},
-      {"budget-s", number("S", 20),
-       "time for measuring the parts, in seconds; large points that do not fit are skipped"},
       {"most-tokens", whole("N"), "max tokens of a point; default: 2048 on a host, 16384 on a GPU"},
-      {"ranks", whole("N", 2), "measure all-reduces over 2, 4, ..., N ranks"},
-      {"tp", wholes("N", 1), "measure the parts at each of these tp values"},
+      {"ranks", whole("N", 2).common(), "measure all-reduces over 2, 4, ..., N ranks"},
       {"shares", text("PART,...", "1"),
-       "measure the parts on these fractions of a device, such as 1/4,1/2,3/4,1, both with the rest idle "
-       "and with a busy neighbor on the rest: the x columns say how many times longer a pass then takes. "
-       "Plans that share devices need these tables; between two fractions, times are a + b / cores"},
-      {"no-sequence-parallel", flag(),
-       "measure tp above 1 with full activations on every tp rank, for plans made with this option"},
+       "measure the parts on these fractions of a device, such as 1/4,1/2,3/4,1, with the rest idle and "
+       "with a busy neighbor on the rest, for plans that share devices (docs/shares.md)"},
       {"busy", whole("N", 1), "ranks that run the parts at the same time, in whole tp groups"},
-      {"seed", whole("S", 1), "seed of values and of the order of measurements"},
   });
+  add_measured_tp_options(command.options);
+  add_seed_option(command.options);
   add_device_cores_option(command.options);
   add_kernel_options(command.options, KernelUse::measured);
   return command;

@@ -666,9 +666,9 @@ int run_replay(const Values& values) {
 }  // namespace
 
 Command replay_command() {
-  const std::string orders = "what if: the same work in the order of " + listed(replayed_orders());
   Command command{
       .name = "replay",
+      .task = Task::explain,
       .summary = "replay a recorded timeline, unchanged or under what-ifs",
       .description =
           R"(Rebuilds the program of a recorded timeline, with the durations of its spans, and simulates it.
@@ -676,62 +676,54 @@ Prints the recorded makespan, the replayed makespan with its error, and a row fo
 the replay. What-ifs are applied on top of one another in this order: another plan, another order, ranks like
 the others, other links, and last, in one row, the conditions of the run: --network, --slow, --slow-link,
 --jitter, --pause, --fail, --cores. With several iterations it prints means, the 95th percentile and the
-largest difference of any iteration.
+largest difference of any iteration. Time that no span covers is lost in the replay and is part of the error.
 
-A timeline comes from 'dflop simulate --out'. Time that no span covers is lost in the replay and is part of
-the error. Another plan (--plan, --schedule) is priced from the recording: recorded parts as recorded, other
-parts by the mean of recorded parts of the same shape, and the rest by the analytic model (or --profile),
-scaled by its usual error on the recording. A count of each kind is printed.
+Another plan (--plan, --schedule) is priced from the recording, and parts that the recording lacks by the
+analytic model or --profile (docs/replay.md). Iteration K of its schedule replaces iteration K of the run.
+With --microbatches N, microbatch j does the work of recorded microbatch j mod M. --profile also gives weight
+parts, and memory if the recording has none. --cluster, by default the plan's, separates links inside a node
+from links between nodes; memory and, with --network contention, links also come from the cluster that the
+recording names.
 
-Exit code 3 if the last row needs more memory than a GPU of the cluster has: the other plan's cluster,
---cluster, or the cluster that the recording names. That memory limits eager-1f1b as in 'dflop simulate'; if
-it is not known, the order has no limit, and a note says so.
-
---network contention uses the recorded bytes and the cluster's links, latency-bandwidth the recorded
-durations. --slow-link and --bandwidth-scale do not change communication between the GPUs of a rank. Exit code
-3 also if a rank fails; the result then lists the stalled ranks. --order takes a file in the form of 'dflop
-simulate --order-out'.)",
+Exit code 3 if the last row needs more memory than a GPU of that cluster has, or if a rank fails; the result
+then lists the stalled ranks. If the memory is not known, eager-1f1b has no limit, and a note says so.
+--network contention uses the recorded bytes and the cluster's links, latency-bandwidth the recorded durations.
+--slow-link and --bandwidth-scale do not change communication between the GPUs of a rank.)",
       .example = "dflop replay --trace timeline.json --bandwidth-scale 0.5",
       .run = run_replay,
   };
+  add_trace_option(command.options, text("FILE").required());
   command.options.add({
-      {"trace", text("FILE").required(), "timeline with spans (.json, .json.gz)"},
-      {"iteration", text("K|all|steady", "steady"),
+      {"iteration", text("K|all|steady", "steady").common(),
        "iterations of the file to replay, counted from 0, whatever their step in the run; steady: all but "
        "the first step of a live run"},
-      {"plan", text("FILE"), "what if: this plan, with --schedule"},
-      {"schedule", text("FILE"),
-       "schedule of --plan; iteration K of the schedule replaces iteration K of the recorded run"},
-      {"pipeline-schedule", text("NAME"), orders},
-      {"weight-share", number("X"),
-       "fraction of a whole backward, from 0 to 1, that the zb schedules run as its weight part; default: "
-       "each stage's, by --profile or, if the recording names its model, by FLOP"},
-      {"profile", text("FILE"),
-       "profile of the recorded model, from 'dflop profile' or dflop.torch.profile(): gives weight parts, "
-       "memory if the recording has none, and, instead of the analytic model, parts of --plan that the "
-       "recording lacks"},
-      {"order", text("FILE"),
-       "what if: the same work in the order of this file, instead of --pipeline-schedule"},
-      {"microbatches", whole("N"),
-       "what if: N microbatches, where microbatch j does the work of recorded microbatch j mod M"},
-      {"as-others", text("RANK[,RANK...]"),
-       "what if: these ranks, of DDP or FSDP, compute as long as the others' median from collective to "
-       "collective: neither slower nor delayed by late data"},
-      {"latency-scale", number("X", 1),
-       "what if: links with X times the latency, like --bandwidth-scale; the latency is 0 if sizes or "
-       "noise hide it, and a note says so"},
-      {"bandwidth-scale", number("X", 1),
-       "what if: links with X times the bandwidth, for messages, reshards and reductions between ranks "
-       "only. Communication between the GPUs of a rank is part of its recorded compute and does not "
-       "change ('dflop simulate --intra-node-bandwidth' changes it, too)"},
-      {"cluster", text("NAME[:NODES]|FILE[:NODES]"),
-       "cluster of the recording: separates links inside a node from links between nodes; default: the "
-       "plan's cluster. Memory and, with --network contention, links also come from the cluster that the "
-       "recording names"},
-      {"out", text("FILE"), "write the timeline of the last row (.json, .json.gz)"},
-      {"perfetto", text("FILE"), "write a trace of the last row for ui.perfetto.dev (.json, .json.gz)"},
   });
-  add_what_if_options(command.options, false);
+  add_plan_option(command.options, text("FILE"));
+  add_schedule_option(command.options, text("FILE"));
+  command.options.add(
+      OptionGroup::what_if,
+      {
+          {"pipeline-schedule", text("NAME").common(),
+           "the same work in the order of " + listed(replayed_orders())},
+          {"weight-share", number("X"),
+           "fraction of a whole backward, from 0 to 1, that the zb schedules run as its weight part; "
+           "default: each stage's, by --profile or, if the recording names its model, by FLOP"},
+          {"as-others", text("RANK[,RANK...]").common(),
+           "these ranks, of DDP or FSDP, compute as long as the others' median from collective to "
+           "collective: neither slower nor delayed by late data"},
+          {"latency-scale", number("X", 1).common(),
+           "links with X times the latency, which is 0 if sizes or noise hide it; a note then says so"},
+          {"bandwidth-scale", number("X", 1).common(),
+           "links with X times the bandwidth, for messages, reshards and reductions between ranks only"},
+      });
+  add_profile_file_option(command.options);
+  add_order_file_option(command.options);
+  add_microbatches_option(command.options);
+  add_cluster_option(command.options, text("NAME[:NODES]|FILE[:NODES]"));
+  command.options.add(OptionGroup::output, {{"out", text("FILE").common(),
+                                             "write the timeline of the last row (.json, .json.gz)"}});
+  add_perfetto_option(command.options);
+  add_what_if_options(command.options);
   add_mixed_option(command.options);
   return command;
 }

@@ -192,30 +192,24 @@ int run_schedule(const Values& values) {
 Command schedule_command() {
   Command command{
       .name = "schedule",
+      .task = Task::plan,
       .summary = "assign the samples of global batches to microbatches",
       .description =
           R"(Draws global batches from the data and assigns each sample to a microbatch and LLM dp rank of the
-plan. It minimizes --objective; without it, the objective of the plan; without either, the objective of the
-method. The method makespan always minimizes its own. C_max is the value of the objective: the largest load of
-any microbatch, encoder or LLM, or the simulated makespan. bound and gap are proven only for this objective.
-For the makespan, a method without a search for it balances bins as usual, and C_max is the makespan of the
-result. If the objective is the makespan, the scheduler is auto unless --scheduler, --scheduler-command,
---bins, --node-budget or --bin-order is given. Exit code 3 if no assignment obeys the caps.)",
+plan. C_max is the value of the objective: the largest load of any microbatch, encoder or LLM, or the simulated
+makespan. bound and gap are proven only for this objective. The method makespan always minimizes the makespan;
+for other methods with this objective, C_max is the makespan of their balanced bins. If the objective is the
+makespan, the scheduler is auto unless --scheduler, --scheduler-command, --bins, --node-budget or --bin-order is
+given. Exit code 3 if no assignment obeys the caps.)",
       .example = "dflop schedule --plan plan.json --data traces/datasets/vision_mix.csv --out schedule.json",
       .run = run_schedule,
   };
-  command.options.add({
-      {"plan", text("FILE").required(), "plan file, from 'dflop plan'"},
-  });
+  add_plan_option(command.options, text("FILE").required());
   add_data_options(command.options);
-  command.options.add({
-      {"gbs", whole("N"),
-       "global batch size, in samples; at least one sample for every microbatch of every dp rank; "
-       "default: the plan's"},
-      {"iterations", whole("K", 8), "number of global batches to schedule"},
-      {"seed", whole("S", 1), "seed of all random choices"},
-  });
-  add_delay_options(command.options, "default: the plan's");
+  add_gbs_option(command.options, whole("N"));
+  add_iterations_option(command.options, 8);
+  add_seed_option(command.options);
+  add_delay_options(command.options);
   add_scheduler_options(command.options);
   add_scheduler_command_options(command.options);
   command.options.add({
@@ -226,11 +220,11 @@ result. If the objective is the makespan, the scheduler is auto unless --schedul
   add_link_options(command.options);
   add_profile_option(command.options);
   add_extrapolate_option(command.options);
-  command.options.add({
-      {"correction", text("FILE"),
-       "correction file, from 'dflop correction': include the learned correction in loads and C_max"},
-      {"out", text("FILE"), "write all iterations as JSON"},
-  });
+  command.options.add(OptionGroup::times,
+                      {{"correction", text("FILE"),
+                        "correction file, from 'dflop correction': include the learned correction in loads "
+                        "and C_max"}});
+  command.options.add(OptionGroup::output, {{"out", text("FILE").common(), "write all iterations as JSON"}});
   return command;
 }
 

@@ -88,34 +88,13 @@ int run_serve(const Values&) {
 Command serve_command() {
   return {
       .name = "serve",
+      .task = Task::tools,
       .summary = "answer scheduling requests, one line of JSON each",
       .description =
           R"(Reads requests from standard input and writes answers to standard output, one line of JSON each,
-until standard input ends: a training loop in another language starts it as a child process. The first line is
-{"dflop": VERSION, "protocol": 1}. A request is {"id": 7, "method": "partition", "params": {...}}; its answer
-has the same id, a string or a whole number, and either "result" or "error": {"kind", "message"}. Costs of all
-items are in the same unit, such as seconds, from 0 to 1e9; tokens are from 0 to 1e12. Methods:
-  partition  {"llm": [costs], "encoder": [costs], "tokens": [...], "bins": M, "dp": D, "encoder_dp": E,
-             "objective": "bins", "token_cap": N, "allow_empty": false, "method": "local-search", "seed": 1,
-             "stream": 0, "steps": N, "time_limit_s": S}; only llm and bins are required
-             -> {"bins": [the bin of each item], "objective", "value", "bound", "status", "reason"}
-  open       {"bins", "dp", "encoder_dp", "objective", "token_cap"} as in partition, or {"plan": FILE or
-             the content of a plan file, "program": false, "profile": FILE}; and "method" (auto), "seed",
-             "live" (false: same result on every machine), "depth" (1), "steps", "delay_outliers" (0)
-             -> {"session": 1} and, if requested, a "program" with the plan's ranks and stages
-  push       {"session": 1, "batch": {"llm": [costs], "encoder", "tokens", "stream"}}, or for a plan
-             {"samples": [as in schedule files], "stream"}: a batch to schedule while others are trained
-             -> {"iteration": 0}. With "delay_outliers": K, push K batches, or the batches up to one with
-             "ends_window": true, before the first next; samples then change batches
-  next       {"session": 1} -> the next iteration, as in partition, with "iteration", "events",
-             "scheduling_s", "waited_s" and, if requested, "program", as in simulate --program-out;
-             with "delay_outliers" also "pushed_at", the [iteration, index] at which each sample was pushed
-  close      {"session": 1} -> {}
-  ping       {} -> {}
-A live session answers at once with the best result found so far. Limits: 64 MiB per line, 65,536 items per
-batch, 64 open sessions, 2,048 batches of a session that wait for next, and 4,194,304 items in 256 MiB of
-requests over all sessions. A request beyond a limit fails with kind "input", and so does a plan or profile
-that is not a regular file. If partitions of more than 64 MiB are waiting, the next request is read later.)",
+until standard input ends: a training loop in another language starts it as a child process. Requests partition
+items into bins, or open a session of a plan, push batches to it and take their schedules. docs/serve.md
+describes the requests and their limits.)",
       .example = "dflop serve < traces/items/requests.jsonl",
       .run = run_serve,
       .has_format = false,

@@ -12,11 +12,12 @@
 #include "experiments/cli/picture.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/commands/simulate.hpp"
+#include "experiments/options/shared_options.hpp"
 #include "experiments/studies/evaluation.hpp"
 #include "experiments/studies/plan_files.hpp"
+#include "experiments/studies/target.hpp"
 #include "experiments/studies/what_if/reductions.hpp"
 #include "experiments/studies/what_if/sharing.hpp"
-#include "experiments/studies/target.hpp"
 #include "experiments/studies/what_if/what_if.hpp"
 #include "experiments/trust/assumptions.hpp"
 #include "experiments/trust/overhead.hpp"
@@ -398,6 +399,7 @@ void SimulateOutputs::write(std::span<const Timeline> iterations, const Pipeline
 Command simulate_command() {
   Command command{
       .name = "simulate",
+      .task = Task::explain,
       .summary = "simulate a plan and its schedule, or a raw pipeline",
       .description =
           R"(Prints iteration time, throughput, model FLOP utilization (MFU), idle fraction and peak memory,
@@ -407,73 +409,44 @@ rank of all iterations at its peak. Exit code 3 if memory is not enough or, with
 the result is then a table of the stalled ranks.
 
 With --explain it also prints, for the slowest iteration:
-  - the critical path: the chain of compute, messages and collectives without a gap that determines the
-    iteration time, in % of it by stage (messages count for the stage that sends them)
-  - what the iteration would gain if a part took no time or compute were even, each simulated again: with
-    equal dp ranks, each takes the mean of its microbatch; with equal microbatches, the mean of its stage;
-    'no bubbles' is the busy time of the busiest rank
-  - for a plan, what limits each stage's gradient reductions (latency or a bandwidth of the cluster), and
-    which bandwidths would not speed them up
-A --perfetto trace then has the critical path as a separate track.
+  - the critical path: the chain of compute, messages and collectives that determines the iteration time, in %
+    of it by stage; a --perfetto trace then has it as a separate track
+  - what the iteration would gain if a part took no time or compute were even, each simulated again
+  - for a plan, what limits each stage's gradient reductions, and which bandwidths would not speed them up
 
-For a shared plan it prints how much of each module's compute overlaps with the other module's on the same
-GPUs, and how much longer compute takes because both need memory bandwidth.
+--slow gpu=worst:F slows the GPU that hurts most, and gpu=each:F each GPU in turn: unlike rank numbers, these
+mean the same in every plan. --fail gpu=worst:T fails the GPU that hurts most. The result has mean and worst; the
+other output is for the worst GPU.
 
-With --slow gpu=worst:F or gpu=each:F it runs the plan once for each GPU (one per tp group). Different plans
-then have the same straggler, even if they number their ranks differently. It prints mean and worst; the other
-output is for the worst GPU, and with 'each' the first line has the means.
-
-With --pipeline it runs a pipeline without a model, described by durations, and prints the makespan, the same
-shares and the peak activation bytes of each stage. The file, like those in traces/pipelines, is JSON with
-these keys:
-  schema, version       "dflop.pipeline", 1
-  schedule              )" +
-          listed(names_of(all_order_kinds())) + R"(
-  stages, microbatches  pipeline ranks; microbatches of an iteration
-  chunks                stages of the model on each rank, for interleaved (zb-v always has 2)
-  forward_s             seconds of one forward of one of the stages x chunks stages of the model: one number,
-                        or an array with one row per stage in model order; a row is a number or an array
-                        with one number per microbatch
-  backward_s            likewise; only the input part if there is a backward_weight_s
-  backward_weight_s     likewise; required by the zb schedules, added to backward_s by the others
-  activation_bytes      likewise, whole numbers: kept from a forward to the end of its backward
-  p2p_bytes             likewise, one row per boundary between stages: bytes of one message, either way
-  link                  {"latency_s": ..., "bandwidth_bytes_per_s": ...}, not shared; without link and
-                        shared_link messages take no time
-  shared_link           likewise, one bus that all messages share, max-min fairly
-  activation_limit      max microbatches that a stage holds at once: one number, or an array; for
-                        eager-1f1b, and for the encoder's microbatches of encoder-in-bubbles
-  encoder_forward_s, encoder_backward_s, encoder_bytes
-                        for encoder-in-bubbles: seconds of the encoder, which fills the idle time of all
-                        stages, and bytes of its message to the first stage, either way; one number, or an
-                        array with one number per microbatch
-
---order runs your own steps instead of the schedule's. The file has the form of --order-out and of
-traces/pipelines/1f1b-order.json: "ranks" lists the steps of each pipeline rank, where F3 is the forward of
-microbatch 3 and B3 its backward, or I3 and W3 the input and weight parts of its backward; F3.1 is on the
-rank's second chunk and F3.e on the encoder of encoder-in-bubbles. "placement", if ranks have chunks, is
-round-robin, or v for down the ranks and up again. zb-v, eager-1f1b and encoder-in-bubbles order each
-iteration by its own batch; a file has one order for all iterations, and --order-out writes the order of the
-first.)",
+With --pipeline it runs a pipeline without a model, described by durations. docs/own-files.md describes this
+file, and the file of steps that --order reads and --order-out writes.)",
       .example =
           "dflop simulate --plan plan.json --schedule schedule.json --out timeline.json --perfetto trace.json.gz",
       .run = run_simulate,
   };
+  add_plan_option(command.options, text("FILE"));
+  add_schedule_option(command.options, text("FILE"));
   command.options.add({
-      {"plan", text("FILE"), "plan file, from 'dflop plan'"},
-      {"schedule", text("FILE"), "schedule file, from 'dflop schedule'"},
-      {"pipeline", text("FILE"), "simulate a raw pipeline instead of a plan and its schedule"},
-      {"order", text("FILE"), "run the steps of this file instead of the schedule's"},
-      {"order-out", text("FILE"),
-       "write the steps of the first iteration in the form of --order; a note says if other iterations "
-       "have other steps"},
-      {"out", text("FILE"), "write the timeline of all iterations (.json, .json.gz)"},
-      {"program-out", text("FILE"),
-       "write the programs of all iterations, with the rows that messages carry, for other executors"},
-      {"picture", text("FILE"),
-       "draw the timeline of the first iteration as SVG, PNG or PDF, by file extension"},
-      {"perfetto", text("FILE"), "write a trace of all iterations for ui.perfetto.dev (.json, .json.gz)"},
+      {"pipeline", text("FILE").common(), "simulate a raw pipeline instead of a plan and its schedule"},
   });
+  add_order_file_option(command.options);
+  command.options.add(
+      OptionGroup::output,
+      {
+          {"out", text("FILE").common(), "write the timeline of all iterations (.json, .json.gz)"},
+          {"picture", text("FILE").common(),
+           "draw the timeline of the first iteration as SVG, PNG or PDF, by file extension"},
+      });
+  add_perfetto_option(command.options);
+  command.options.add(
+      OptionGroup::output,
+      {
+          {"order-out", text("FILE"),
+           "write the steps of the first iteration in the form of --order; a note says if other "
+           "iterations have other steps"},
+          {"program-out", text("FILE"),
+           "write the programs of all iterations, with the rows that messages carry, for other executors"},
+      });
   add_profile_option(command.options);
   add_extrapolate_option(command.options);
   add_what_if_options(command.options);

@@ -67,6 +67,7 @@ int run_study(const Values& values) {
 Command study_command() {
   Command command{
       .name = "study",
+      .task = Task::check,
       .summary = "reproduce the published evaluation, statement by statement",
       .description =
           "Runs studies of the published evaluation in the simulator, each under all settings of --setting:\n" +
@@ -82,7 +83,7 @@ ILP's result depends on what it finds in its second, so both differ from run to 
   std::string names(kAll);
   for (const StudyKind& study : study_kinds()) names += fmt::format("|{}", study.name);
   command.options.add({
-      {"study", text(names, std::string(kAll)), "study to run"},
+      {"study", text(names, std::string(kAll)).common(), "study to run"},
       {"out", text("DIR").required(),
        "write report.html, figures.csv, claims.csv, study.json and cells/ to this folder"},
       {"data-folder", text("DIR", "traces/datasets"), "folder of the data sets, such as paper_mix.csv"},

@@ -188,36 +188,17 @@ int run_sweep(const Values& values) {
 Command sweep_command() {
   Command command{
       .name = "sweep",
+      .task = Task::explain,
       .summary = "run a grid of what-if values",
       .description =
           R"(Plans, schedules and simulates every combination of the values in a file, on all cores, and
 stores each finished combination, a cell, in an SQLite database. If the run ends early, run it again with the
 same file: it runs only the missing cells. A longer file adds its cells. The numbers of a cell are the same as
-from 'dflop plan', 'dflop schedule' and 'dflop simulate'. An infeasible cell is also a result. The file is
-JSON:
-  schema, version       "dflop.sweep", 1
-  axes                  an object; each key is an array of values
-    model, cluster      as --model, and --cluster without nodes
-    nodes               nodes of the cluster; default: [1]
-    data                record files, relative to the current directory
-    modalities          "all" (default), or as --modalities
-    gbs, iterations, seed
-                        as the options; default: iterations [8] and seed [1]
-    planner, scheduler  as --planner, --scheduler; the planner search plans as 'dflop plan --scheduler lpt'
-    pipeline_schedule   as --pipeline-schedule; "interleaved:2" has 2 chunks
-    recompute           as --recompute; the default of these two is "default", as without the option: the
-                        planner search then chooses them
-    options             further options of 'dflop plan' and 'dflop schedule', such as "--respect-memory",
-                        "--max-tokens 131072" or "--no-zero1 --token-cap 8192"; default: "default" (none)
-    intra_node_bandwidth, inter_node_bandwidth
-                        factors of the bandwidth of the links; default: [1]
-    conditions          options of 'dflop simulate' that neither planner nor scheduler knows, such as
-                        "--slow gpu=worst:1.5 --network contention", or "--jitter 0.1 --repeat 20", whose
-                        runs then have one mean; default: "none"
-  exclude               an array of objects; a cell is excluded if, for each axis that one of these objects
-                        names, it has one of the listed values
+from 'dflop plan', 'dflop schedule' and 'dflop simulate'. An infeasible cell is also a result. Prints how many
+cells were run. If some cells fail, the others still run, and the exit code is 1.
 
-Prints how many cells were run. If some cells fail, the others still run, and the exit code is 1.)",
+docs/sweep.md describes the file: axes such as model, cluster, nodes, data, gbs, planner, scheduler,
+inter_node_bandwidth and conditions, each with an array of values.)",
       .example = "dflop sweep --spec traces/sweeps/what-if.json --out sweep.sqlite",
       .run = run_sweep,
   };

@@ -47,7 +47,7 @@ std::vector<SweepRow> read_rows(const Values& values) {
 void add_result_options(Options& options) {
   options.add({
       {"db", texts("FILE...").required(), "databases of 'dflop sweep', such as the databases of all shards"},
-      {"where", repeatable_text("AXIS=VALUE"), "only cells with this value; may be given several times"},
+      {"where", repeatable_text("AXIS=VALUE"), "only cells with this value"},
   });
 }
 
@@ -304,6 +304,7 @@ int run_report(const Values& values) {
 Command sweep_export_command() {
   Command command{
       .name = "sweep export",
+      .task = Task::explain,
       .summary = "print the results of sweeps as a table",
       .description =
           R"(Prints one row for each cell, ordered by its axes. Databases of several shards make one table.
@@ -332,6 +333,7 @@ Text tables omit axes with only one value. The databases also have the plans:
 Command sweep_plot_command() {
   Command command{
       .name = "sweep plot",
+      .task = Task::explain,
       .summary = "draw the results of sweeps as a picture",
       .description =
           R"(Draws one line for each planner, scheduler and pipeline schedule: the mean over seeds, with a bar
@@ -358,6 +360,7 @@ points it drew and how many cells have none.)",
 Command sweep_report_command() {
   Command command{
       .name = "sweep report",
+      .task = Task::explain,
       .summary = "write the results of sweeps as a page with pictures",
       .description =
           R"(Writes one self-contained page: samples/s along every axis with several values, MFU along the

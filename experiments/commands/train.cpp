@@ -5,8 +5,8 @@
 
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/recipe.hpp"
-#include "experiments/options/train_job.hpp"
-#include "experiments/options/train_settings.hpp"
+#include "experiments/commands/train_job.hpp"
+#include "experiments/commands/train_settings.hpp"
 #include "experiments/studies/options.hpp"
 #include "experiments/training/train_run.hpp"
 #include "solver/schedulers/schedulers.hpp"
@@ -43,86 +43,82 @@ int run_train(const Values& values) {
 Command train_command() {
   Command command{
       .name = "train",
+      .task = Task::run,
       .summary = "train a model under a plan on a live device",
       .description =
           R"(Runs the plan's programs on the shapes of the data set, with pixels and tokens generated from the
-seed: answers follow from the image's class and the previous token, so the loss falls. Without a plan, one
-rank has the encoder and one the LLM. If options give parallelism, microbatches, a layout or an order, planner
-search chooses the rest on one node of eight GPUs. SIGINT, SIGTERM and SIGHUP end the run after the current
-step. At the end, standard error shows the mean, 95th percentile and spread of the step times (without the
-first step of a run), tokens per second, the time from step to step, and the share of the machine's time that
-other processes took.)",
+seed: answers follow from the image's class and the previous token, so the loss falls. Shards have contents of
+their own, and a Transformers folder its weights. Without a plan, the model is tiny-vlm unless --model names
+another, one rank has the encoder and one the LLM, and gbs is 16. If options give parallelism, microbatches, a
+layout or an order, planner search chooses the rest on one node of eight GPUs, from batches without delay.
+
+SIGINT, SIGTERM and SIGHUP end the run after the current step, and it always ends before a step whose loss or
+gradient norm is not finite. With --profile, it prints the predicted time next to each step's time, and the share of
+passes larger than any measured point. The scheduler works on a step while the previous step runs; with
+--time-limit, a step takes the best schedule found by its start. At the end, standard error shows the mean, 95th
+percentile and spread of the step times (without the first step of a run), tokens per second, the time from step
+to step, and the share of the machine's time that other processes took.)",
       .example = "dflop train --model tiny-vlm --device host --steps 10 --log run.jsonl",
       .run = run_train,
   };
   add_recipe_options(command.options);
-  command.options.add({
-      {"plan", text("FILE"), "plan file, from 'dflop plan'"},
-      {"model", text("NAME|FILE|DIR"),
-       "preset (see 'dflop models'), model file, or folder of a Transformers model with its weights; "
-       "default without a plan: tiny-vlm",
-       "hf"},
-  });
-  add_live_options(command.options, true);
+  add_plan_option(command.options, text("FILE"));
+  add_model_option(command.options, text("NAME|FILE|DIR"));
+  add_live_options(command.options);
   add_cores_option(command.options);
-  command.options.add({
-      {"steps", whole("N").required(), "number of training steps (iterations)"},
-      {"gbs", whole("N"), "global batch size, in samples; default: the plan's, or 16"},
-      {"seed", whole("S", 1), "seed of parameters, batches and contents"},
-      {"random-weights", flag(), "start from random weights, even if the model's folder has weights"},
-      {"data-threads", whole("N", 1),
-       "threads of each process that read and decode the next step's samples of shards"},
-      {"log", text("FILE"), "append a line of JSON to this file after each step"},
-      {"tensorboard", text("DIR"),
-       "write the same figures as TensorBoard curves, to a new file in this folder"},
-      {"peak-tflops", number("T"),
-       "peak TFLOP/s of one device in --dtype, for MFU: FLOP of the model without padding and "
-       "recomputation, divided by time, devices and peak; default: MFU is null"},
-      {"record", text("FILE"), "write the timelines of the last 32 steps, for 'dflop replay'"},
-      {"profile", text("FILE"),
-       "profile, from 'dflop profile': print the predicted time next to each step's time, and the share "
-       "of passes larger than any measured point"},
-      {"foreign-profile", flag(), "accept a profile that was measured on another machine"},
-      {"correction", text("RULE", "off"),
-       "with --profile: learn from the steps which shapes take longer than predicted, and schedule "
-       "accordingly: off, always, published (only while it pays, by the published rule) or keep (as "
-       "published, but the learned correction stays in use while learning is off); 'dflop correction' "
-       "studies both rules"},
-      {"slow-shapes", text("FRACTION:LATENCY"),
-       "with --profile, for experiments: slow down this fraction of the samples, in whole shapes, by "
-       "LATENCY durations of the largest stage each"},
-      {"checkpoint", text("DIR"),
-       "write the state of the run to this folder at the end; the two newest checkpoints are kept"},
-      {"every", whole("K", 0), "also write a checkpoint after every K steps; 0: only at the end"},
-      {"export", text("DIR"),
-       "with a Transformers folder as --model: write a copy with the final weights, which Transformers "
-       "can load; the folder appears when it is complete"},
-      {"resume", flag(),
-       "continue from the newest readable checkpoint, under any plan of the same model, seed, gbs and data"},
-  });
+  add_training_steps_option(command.options, whole("N").required());
+  add_gbs_option(command.options, whole("N"));
+  add_seed_option(command.options);
+  add_random_weights_option(command.options);
+  command.options.add(OptionGroup::data,
+                      {{"data-threads", whole("N", 1),
+                        "threads of each process that read and decode the next step's samples of shards"}});
+  command.options.add(
+      OptionGroup::output,
+      {
+          {"log", text("FILE").common(), "append a line of JSON to this file after each step"},
+          {"tensorboard", text("DIR"),
+           "write the same figures as TensorBoard curves, to a new file in this folder"},
+          {"peak-tflops", number("T"),
+           "peak TFLOP/s of one device in --dtype, for MFU: FLOP of the model without padding and "
+           "recomputation, divided by time, devices and peak; default: MFU is null"},
+          {"record", text("FILE"), "write the timelines of the last 32 steps, for 'dflop replay'"},
+          {"checkpoint", text("DIR").common(),
+           "write the state of the run to this folder at the end; the two newest checkpoints are kept"},
+          {"every", whole("K", 0), "also write a checkpoint after every K steps; 0: only at the end"},
+          {"resume", flag().common(),
+           "continue from the newest readable checkpoint, under any plan of the same model, seed, gbs "
+           "and data"},
+          {"export", text("DIR"),
+           "with a Transformers folder as --model: write a copy with the final weights, which "
+           "Transformers can load; the folder appears when it is complete"},
+      });
+  add_profile_file_option(command.options);
+  add_foreign_profile_option(command.options);
+  command.options.add(
+      OptionGroup::times,
+      {
+          {"correction", text("RULE", "off"),
+           "with --profile: learn from the steps which shapes take longer than predicted, and schedule "
+           "accordingly: off, always, published (only while it pays) or keep (as published, but the "
+           "learned correction stays in use while learning is off); docs/correction.md"},
+          {"slow-shapes", text("FRACTION:LATENCY"),
+           "with --profile, for experiments: slow down this fraction of the samples, in whole shapes, by "
+           "LATENCY durations of the largest stage each"},
+      });
   add_held_out_options(command.options);
   add_optimizer_options(command.options);
   add_kernel_options(command.options, KernelUse::trained);
   add_extrapolate_option(command.options);
-  add_delay_options(
-      command.options,
-      "default: the plan's, or, if a run continues under another plan, the first run's. The planner search "
-      "uses batches without delay");
+  add_delay_options(command.options);
   add_wanted_plan_options(command.options);
   add_data_options(command.options, "traces/datasets/vision_mix.csv");
-  command.options.add({
-      {"scheduler", text(joined(scheduler_names()), "lpt"),
-       "microbatch scheduler; it schedules a step while the previous step runs"},
-  });
+  add_scheduler_option(command.options, text(joined(scheduler_names()), "lpt"));
   add_objective_option(command.options);
   add_bin_order_option(command.options);
   add_memory_options(command.options);
-  command.options.add({
-      {"token-cap", whole("N"), "max LLM tokens of a microbatch on one dp rank"},
-      {"time-limit", number("SECONDS"),
-       "wall-clock limit of the scheduler per step, in seconds; a step takes the best schedule found by "
-       "its start. Without it the same seed gives the same schedules"},
-  });
+  add_token_cap_option(command.options);
+  add_time_limit_option(command.options);
   return command;
 }
 

@@ -36,6 +36,7 @@ int run_plot_log(const Values& values) {
 Command train_plot_command() {
   Command command{
       .name = "train plot",
+      .task = Task::run,
       .summary = "draw the curves of a training run's log",
       .description =
           R"(Draws the log of 'dflop train --log': the loss, with the losses of evaluations, and the time of

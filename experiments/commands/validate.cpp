@@ -1,4 +1,4 @@
-// dflop validate compares predictions with published measurements.
+// dflop check published compares predictions with published measurements.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -141,21 +141,22 @@ int run_validate(const Values& values) {
 
 }  // namespace
 
-Command validate_command() {
+Command check_published_command() {
   Command command{
-      .name = "validate",
+      .name = "check published",
+      .task = Task::check,
       .summary = "compare predictions with published measurements",
       .description =
           R"(Predicts the iteration time of every row, and the memory if it was measured, and prints the
 absolute percentage errors of each file. The cluster gives the GPU type; the rows give the number of GPUs.)",
-      .example = "dflop validate --truth traces/ground_truth/llama_b200.csv --cluster b200",
+      .example = "dflop check published --truth traces/ground_truth/llama_b200.csv --cluster b200",
       .run = run_validate,
+      .old_name = "validate",
   };
   add_truth_option(command.options, true);
-  command.options.add({
-      {"cluster", text("NAME|FILE").required(), "cluster that gives the GPU type; see 'dflop clusters'"},
-      {"rows", text("FILE"), "write measured and predicted figures of every row as CSV"},
-  });
+  add_cluster_option(command.options, text("NAME|FILE").required());
+  command.options.add(OptionGroup::output,
+                      {{"rows", text("FILE"), "write measured and predicted figures of every row as CSV"}});
   return command;
 }
 

@@ -1,5 +1,5 @@
-// dflop verify predicts a difference between plans, runs the plans live in turns, and says whether the runs
-// show it.
+// dflop check difference predicts a difference between plans, runs the plans live in turns, and says whether
+// the runs show it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -269,9 +269,10 @@ int run_stoppable(const Values& values) {
 
 }  // namespace
 
-Command verify_command() {
+Command check_difference_command() {
   Command command{
-      .name = "verify",
+      .name = "check difference",
+      .task = Task::check,
       .summary = "predict the difference between plans, run them live in turns, and judge",
       .description =
           R"(Predicts each plan, or each order of a plan, or the first plan with a slower rank, on the same
@@ -283,34 +284,37 @@ fifth, with an interval that contains the difference with probability --level.
   refuted     the error is outside the tolerance
   cannot say  neither; 'more steps' estimates how many more steps of each plan would settle it at the current
               noise
+
 Below, the command prints the predicted and measured means of each plan and of its operations, which show
 where a prediction is off. Predictions come from --profile, a recording (--trace), or a profile that is
-measured first. All variants are in memory at the same time. Measured seconds differ from run to run.)",
-      .example = "dflop verify --plans traces/plans/tiny-vlm-pp2.json --orders 1f1b,gpipe --out verify",
+measured first. At least 10 steps of each plan count. All variants are in memory at the same time. Measured
+seconds differ from run to run.)",
+      .example =
+          "dflop check difference --plans traces/plans/tiny-vlm-pp2.json --orders 1f1b,gpipe --out verify",
       .run = run_stoppable,
+      .old_name = "verify",
   };
   command.options.add({
       {"plans", texts("FILE...").required(),
        "plans of one model, from 'dflop plan'; the others are compared with the first"},
-      {"orders", text("LIST"), "run each plan in these orders, such as 1f1b,gpipe,zb-h1"},
-      {"slow", repeatable_text("RANK:FACTOR"),
+      {"orders", text("LIST").common(), "run each plan in these orders, such as 1f1b,gpipe,zb-h1"},
+      {"slow", repeatable_text("RANK:FACTOR").common(),
        "also run the first plan with this rank slowed down by busy waiting: a what-if that can run live"},
-      {"profile", text("FILE"), "profile, from 'dflop profile': predict all plans with it"},
-      {"foreign-profile", flag(), "accept a profile that was measured on another machine"},
-      {"trace", text("FILE"),
-       "recording, from 'dflop train --record': predict all plans with it, as 'dflop replay' does"},
-      {"budget-s", number("S", 10),
-       "time for measuring a profile, in seconds, if neither --profile nor --trace is given"},
-      {"steps", whole("N", 20), "steps of each plan that count, at least 10"},
-      {"warm-up", whole("N", 3), "steps of each plan before these, which do not count"},
       {"tolerance", number("X", JudgeOptions{}.tolerance),
        "max error, as a fraction of the first plan's time"},
       {"level", number("P", JudgeOptions{}.level), "probability of the intervals"},
-      {"gbs", whole("N"), "global batch size, in samples; default: the first plan's"},
-      {"seed", whole("S", 1), "seed of parameters, batches and contents"},
-      {"out", text("DIR"), "write report.html, verify.json and verify.csv"},
   });
-  add_live_options(command.options, false);
+  add_profile_file_option(command.options);
+  add_foreign_profile_option(command.options);
+  add_trace_option(command.options, text("FILE"));
+  add_measuring_time_option(command.options, 10);
+  add_training_steps_option(command.options, whole("N", 20));
+  add_uncounted_steps_option(command.options);
+  add_gbs_option(command.options, whole("N"));
+  add_seed_option(command.options);
+  command.options.add(OptionGroup::output,
+                      {{"out", text("DIR").common(), "write report.html, verify.json and verify.csv"}});
+  add_live_options(command.options);
   add_cores_option(command.options);
   add_data_options(command.options, "traces/datasets/vision_mix.csv");
   add_mixed_option(command.options);

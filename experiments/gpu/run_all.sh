@@ -126,11 +126,11 @@ first_half() {
   grid_of "$data/text" >"$work/text.json"
   grid_of "$data/vlm" >"$work/vlm.json"
   grid_for "$model" traces/grids/small-vlm-gpu.json >"$work/small.json"
-  step 45 fidelity-text "$dflop" fidelity "${device[@]}" --plans "$work/text.json" --data "$data/text.bin" --sequence-length "$length" \
+  step 45 fidelity-text "$dflop" check runs "${device[@]}" --plans "$work/text.json" --data "$data/text.bin" --sequence-length "$length" \
     --steps "$steps" --warm-up 2 --budget-s "$budget" --out "$out/first/fidelity-text"
-  step 50 fidelity-vlm "$dflop" fidelity "${device[@]}" --plans "$work/vlm.json" --data "$data/vlm.tar" \
+  step 50 fidelity-vlm "$dflop" check runs "${device[@]}" --plans "$work/vlm.json" --data "$data/vlm.tar" \
     --steps "$steps" --warm-up 2 --budget-s "$budget" --out "$out/first/fidelity-vlm"
-  step 60 fidelity-small "$dflop" fidelity "${device[@]}" --plans "$work/small.json" "${few[@]}" --steps "$steps" --budget-s "$budget" --out "$out/first/fidelity-small"
+  step 60 fidelity-small "$dflop" check runs "${device[@]}" --plans "$work/small.json" "${few[@]}" --steps "$steps" --budget-s "$budget" --out "$out/first/fidelity-small"
 }
 
 # ranks RANKS NAME OPTION...: makes a plan with these options, and runs it with threads of one process and with a
@@ -159,7 +159,7 @@ second_half() {
   grid_for "$data/wide" traces/grids/small-vlm-shared.json >"$work/shared.json"
   step 60 shares "$dflop" profile "${device[@]}" "${parts[@]}" --shares "$shares" --model "$data/wide" --budget-s "$budget_of_shares" \
     --most-tokens 8192 --out "$out/second/shares.json"
-  step 70 fidelity-shares "$dflop" fidelity "${device[@]}" "${parts[@]}" --plans "$work/shared.json" --data "$data/vlm.tar" --profile "$out/second/shares.json" \
+  step 70 fidelity-shares "$dflop" check runs "${device[@]}" "${parts[@]}" --plans "$work/shared.json" --data "$data/vlm.tar" --profile "$out/second/shares.json" \
     --steps "$steps" --warm-up 2 --out "$out/second/fidelity-shares"
   if [ "$dry" = 1 ]; then
     built benches dflop_bench && step 20 benches "$bench" --benchmark_filter='^cuda' --benchmark_min_time=0.2 --benchmark_list_tests

@@ -11,6 +11,7 @@
 
 #include "core/support/parallel.hpp"
 #include "experiments/cli/say.hpp"
+#include "experiments/options/shared_options.hpp"
 #include "sim/engine.hpp"
 
 namespace dflop {
@@ -124,12 +125,11 @@ std::vector<Cell> memory_cells(const GroupUsage& group) {
 }  // namespace
 
 void add_explain_options(Options& options) {
-  options.add({
-      {"explain", flag(),
-       "also print the critical path and the possible gains of the slowest iteration (as table or json)"},
-      {"html", text("FILE"),
-       "write a page with the timeline, critical path, gains and memory of the slowest iteration"},
-  });
+  options.add(
+      OptionGroup::output,
+      {{"explain", flag().common(),
+        "also print the critical path and the possible gains of the slowest iteration (as table or json)"}});
+  add_html_option(options);
 }
 
 void require_room_for_explanation(const Values& values, Format format) {

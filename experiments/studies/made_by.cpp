@@ -108,7 +108,8 @@ void note_other_cut(const std::string& file, std::string_view plan_json, const S
 }
 
 void add_mixed_option(Options& options) {
-  options.add({{"mixed", flag(), "allow mixing files made with different models, clusters or data"}});
+  options.add(OptionGroup::times,
+              {{"mixed", flag(), "allow mixing files made with different models, clusters or data"}});
 }
 
 void require_together(const Values& values, const std::string& file, const std::optional<Provenance>& made_by,

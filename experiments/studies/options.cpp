@@ -96,68 +96,6 @@ std::vector<std::string_view> orders_of_uniform_planners() {
 
 }  // namespace
 
-std::string joined(const std::vector<std::string_view>& names) {
-  return fmt::format("{}", fmt::join(names, "|"));
-}
-
-void add_data_options(Options& options, const char* default_file) {
-  const ValueKind data = default_file != nullptr ? text("FILE", default_file) : text("FILE").required();
-  options.add({
-      {"data", data,
-       "data set: records (CSV), samples (JSON of 'dflop data --samples-out'), or, if --model is a "
-       "folder, WebDataset tars (a folder, or a pattern such as shard-{000..099}.tar) or Megatron's .idx "
-       "with the .bin of the same name"},
-      {"chat", text("FORM"),
-       "chat form of conversations in tars: " + fmt::format("{}", fmt::join(chat_forms(), ", ")) +
-           "; default: the form of the model family"},
-      {"sequence-length", whole("N"),
-       "pack Megatron's token ids into samples of N tokens; default: each document is a sample"},
-      {"modalities", text("LIST"),
-       "use only these modalities, such as text,image,video; default: all, and a modality that the model "
-       "lacks is an error"},
-      {"assume-image", text("WxH", "640x480"), "size of images whose record gives no size"},
-      {"assume-video", text("WxH@FPS", "640x360@30"),
-       "size and frame rate of videos whose record gives none"},
-      {"assume-text", whole("N", PreprocessOptions{}.assume_text),
-       "total text tokens of a record that gives none"},
-      {"max-tokens", whole("N"),
-       "cut LLM sequences to N tokens; default: the model's max length (most presets: 32,768); a note "
-       "says how much is cut"},
-      {"drop-long", flag(),
-       "drop samples that are too long instead of cutting them, as many training stacks do; the encoder "
-       "still processes all of a cut sample"},
-      {"strict", flag(), "reject records that need an assumption"},
-  });
-}
-
-void add_target_options(Options& options) {
-  options.add({
-      {"model", text("NAME|FILE|DIR").required(),
-       "preset (see 'dflop models'), model file, or folder of a Transformers model", "hf"},
-      {"cluster", text("NAME[:NODES]|FILE[:NODES]").required(),
-       "preset (see 'dflop clusters') or cluster file; a100-80g:15+h100:1 mixes nodes of two GPU types, "
-       "with the links of the first, and places ranks in this order"},
-  });
-}
-
-void add_batch_options(Options& options) {
-  options.add({
-      {"gbs", whole("N").required(), "global batch size, in samples"},
-      {"iterations", whole("K", 8), "number of global batches to run"},
-      {"seed", whole("S", 1), "seed of all random choices"},
-  });
-}
-
-void add_delay_options(Options& options, std::string_view bins) {
-  options.add({
-      {"delay-outliers", whole("K", 0),
-       "delay samples that cost more than the mean bin by fewer than K batches so that they run in the "
-       "same batch; this changes the sample order, but each sample still comes once per pass; 0: no delay"},
-      {"outlier-bins", text("MxD"),
-       fmt::format("microbatches and dp ranks by which outliers are judged; {}", bins)},
-  });
-}
-
 OutlierDelay read_delay(const Values& values, int gbs, const Plan* plan) {
   OutlierDelay delay;
   delay.window = static_cast<int>(read_integer(values, "delay-outliers", 0, kMostDelay));
@@ -223,131 +161,48 @@ void add_plan_options(Options& options) {
     what += fmt::format("; {}: {}", setting.name, setting.what);
     names.push_back(setting.name);
   }
-  options.add({
-      {"setting", text(joined(names), std::string(names.front())),
-       "values of the options below that are not given" + what},
-      {"pipeline-schedule", text("NAME", "1f1b"),
-       fmt::format("or --order: pipeline schedule: {}; with planners pytorch and megatron also {}",
-                   listed(orders_of_all_planners()), listed(orders_of_uniform_planners())),
-       "order"},
-      {"chunks", whole("V"),
-       "stages per pipeline rank, for interleaved (zb-v always has 2); default with planner search: 2"},
-      {"recompute", text(joined<Recomputation>(), "full"), "activations to recompute in the backward pass"},
-      {"gradient-bucket", whole("BYTES", 0),
-       "reduce gradients in buckets of this size, in bytes, during the last backward; 0: reduce all "
-       "gradients after it"},
-      {"placement", text(joined<RankOrder>(), "stage-major"),
-       "which ranks are adjacent: the dp ranks of a stage (stage-major), or the stages of a dp rank "
-       "(replica-major)"},
-      {"optimizer-states", text(joined<OptimizerStates>(), "fp32"),
-       "precision of gradients and Adam states; with bf16 a parameter takes 10 bytes in all, including "
-       "gradient buckets"},
-      {"reshard", text(joined<Reshard>(), "direct"),
-       "how activations go from the encoder's ranks to separate LLM ranks: from each rank to each "
-       "(direct), or through one encoder rank (hub)"},
-      {"zero1", flag(), "split optimizer states over dp ranks"},
-      {"no-zero1", flag(), "keep full optimizer states on every dp rank"},
-      {"sequence-parallel", flag(), "split activations between tp regions over tp ranks"},
-      {"no-sequence-parallel", flag(), "keep full activations on every tp rank"},
-      {"clip-gradients", flag(),
-       "compute the norm of all gradients before optimizer steps; all ranks wait for it"},
-      {"freeze", text("LIST"),
-       "parts that are not trained, from encoder, connector, llm, such as encoder,llm; they have no "
-       "weight gradients, gradient reductions or optimizer states, and no backward pass if no trained "
-       "part comes before them"},
-      {"lora", whole("RANK"),
-       "freeze the LLM and train a pair of matrices of this rank (LoRA) for each matrix of its layers"},
-  });
-}
-
-void add_objective_option(Options& options, std::string_view otherwise) {
-  options.add({
-      {"objective", text("published|bins|makespan"),
-       fmt::format(
-           "what to minimize: the largest bin, with its own encoder work (published) or with the encoder "
-           "work that the bins of a microbatch share (bins), or the iteration time (makespan); default: {}",
-           otherwise)},
-  });
-}
-
-void add_bin_order_option(Options& options) {
-  options.add({
-      {"bin-order", text(joined<BinOrder>()),
-       "which bin becomes which microbatch: similar bins share a microbatch, the largest in the middle "
-       "(alike), or the order of the method (solver); default: alike for methods that use costs. Ignored "
-       "by a search for the makespan, which places samples itself"},
-  });
-}
-
-void add_memory_options(Options& options) {
-  options.add({
-      {"respect-memory", flag(),
-       "keep every rank within GPU memory: a schedule that needs more is repaired or infeasible; default: "
-       "the plan's choice"},
-      {"no-respect-memory", flag(), "do not keep ranks within GPU memory, whatever the plan says"},
-  });
-}
-
-void add_scheduler_options(Options& options) {
-  static const std::string names = joined(scheduler_names());
-  const std::string exact = joined(scheduler_names(Budget::nodes));
-  const std::string steps = fmt::format(
-      "search work per iteration, in steps of the method (not for {}); same result on every machine", exact);
-  const std::string nodes = fmt::format(
-      "branch-and-bound nodes of {}; same result on every machine; above {} samples x bins only its local "
-      "search runs",
-      exact, kNodeBudgetBinaries);
-  const std::string time_limit = fmt::format(
-      "wall-clock limit per iteration, in seconds, instead of --steps and --node-budget; {}: up to {} "
-      "samples x "
-      "bins",
-      exact, kTimeLimitBinaries);
-  options.add({
-      {"scheduler", text(names, "ilp"), "microbatch scheduler"},
-  });
-  add_objective_option(options);
-  add_bin_order_option(options);
-  options.add({
-      {"token-cap", whole("N"), "max LLM tokens of a microbatch on one dp rank"},
-  });
-  add_memory_options(options);
-  options.add({
-      {"steps", whole("N"), steps},
-      {"node-budget", whole("N"), nodes},
-      {"time-limit", number("SECONDS"), time_limit},
-  });
-}
-
-void add_scheduler_command_options(Options& options) {
-  options.add({
-      {"scheduler-command", text("COMMAND"),
-       "your own scheduler, instead of --scheduler: a process that reads the items of a batch and answers "
-       "with their bins, one line of JSON each, such as 'python3 experiments/examples/scheduler.py' "
-       "(docs/schedule-file.md)"},
-      {"scheduler-timeout", number("SECONDS", kCommandTimeout.count()),
-       "max time for each answer of the command, in seconds"},
-  });
-}
-
-void add_search_options(Options& options) {
-  options.add({
-      {"plan-objective", text(joined<PlanObjective>(), "mean"),
-       "planner search: what to minimize over iterations; cvar: mean of the slowest quarter"},
-      {"layout", text(joined<Layout>()), "planner search: consider only plans of this layout"},
-      {"no-shared", flag(),
-       "planner search: exclude plans whose modules share GPUs (docs/shares.md; not confirmed on a GPU). "
-       "If an order, tp, pp, dp or microbatches are given, they are already excluded unless '--layout "
-       "shared' is given"},
-      {"no-padded-heads", flag(),
-       "exclude tp values that do not divide the heads of encoder or LLM: dflop pads heads to a multiple, "
-       "Megatron-LM rejects such a tp"},
-      {"budget", whole("N"),
-       "planner search: approximate number of instructions to simulate; same result on every machine; "
-       "default: 90,000 per GPU, within 3 to 12 million, and 4 million above 128 GPUs"},
-      {"seed-plans", texts("FILE..."),
-       "planner search: plans known to be good in a similar setting, such as slower links, that match the "
-       "other options; the result is never worse"},
-  });
+  options.add(
+      OptionGroup::plan,
+      {
+          {"setting", text(joined(names), std::string(names.front())),
+           "values of the options of the plan that are not given" + what},
+          {"pipeline-schedule", text("NAME", "1f1b"),
+           fmt::format("pipeline schedule: {}; with planners pytorch and megatron also {}",
+                       listed(orders_of_all_planners()), listed(orders_of_uniform_planners())),
+           "order"},
+          {"chunks", whole("V"),
+           "stages per pipeline rank, for interleaved (zb-v always has 2); default with planner search: 2"},
+          {"recompute", text(joined<Recomputation>(), "full"),
+           "activations to recompute in the backward pass"},
+          {"gradient-bucket", whole("BYTES", 0),
+           "reduce gradients in buckets of this size, in bytes, during the last backward; 0: reduce all "
+           "gradients after it"},
+          {"placement", text(joined<RankOrder>(), "stage-major"),
+           "which ranks are adjacent: the dp ranks of a stage (stage-major), or the stages of a dp rank "
+           "(replica-major)"},
+          {"optimizer-states", text(joined<OptimizerStates>(), "fp32"),
+           "precision of gradients and Adam states; with bf16 a parameter takes 10 bytes in all, including "
+           "gradient buckets"},
+          {"reshard", text(joined<Reshard>(), "direct"),
+           "how activations go from the encoder's ranks to separate LLM ranks: from each rank to each "
+           "(direct), or through one encoder rank (hub)"},
+          {"zero1", flag(), "split optimizer states over dp ranks"},
+          {"no-zero1", flag(), "keep full optimizer states on every dp rank"},
+          {"sequence-parallel", flag(), "split activations between tp regions over tp ranks"},
+      });
+  add_no_sequence_parallel_option(options);
+  options.add(
+      OptionGroup::plan,
+      {
+          {"clip-gradients", flag(),
+           "compute the norm of all gradients before optimizer steps; all ranks wait for it"},
+          {"freeze", text("LIST"),
+           "parts that are not trained, from encoder, connector, llm, such as encoder,llm; they have no "
+           "weight gradients, gradient reductions or optimizer states, and no backward pass if no trained "
+           "part comes before them"},
+          {"lora", whole("RANK"),
+           "freeze the LLM and train a pair of matrices of this rank (LoRA) for each matrix of its layers"},
+      });
 }
 
 const std::vector<const char*>& search_only_options() {
@@ -425,33 +280,12 @@ SearchOptions read_search_options(const Values& values) {
   return options;
 }
 
-void add_wish_options(Options& options) {
-  options.add({
-      {"tp", whole("N"), "tensor parallelism of the LLM, and of an encoder on the same ranks"},
-      {"pp", whole("N"), "pipeline ranks of the LLM, and of an encoder on the same ranks"},
-      {"dp", whole("N"),
-       "replicas of the LLM, and of an encoder on the same ranks; some GPUs may stay unused"},
-      {"encoder-tp", whole("N"), "tensor parallelism of an encoder on its own ranks"},
-      {"encoder-pp", whole("N"), "pipeline ranks of an encoder on its own ranks"},
-      {"encoder-dp", whole("N"), "replicas of an encoder on its own ranks"},
-      {"microbatches", whole("N"), "microbatches of each dp rank of the LLM"},
-  });
-}
-
 PlanWish read_wish(const Values& values) {
   constexpr int kMost = 1 << 20;
   PlanWish wish;
   for (const auto& [name, value] : parts_of(wish))
     *value = read_optional_integer<int>(values, std::string(name), 1, kMost);
   return wish;
-}
-
-void add_truth_option(Options& options, bool required) {
-  ValueKind files = texts("FILE...").repeatable();
-  files.is_required = required;
-  options.add({
-      {"truth", files, "measured iterations (CSV), like those in traces/ground_truth"},
-  });
 }
 
 std::int64_t read_longest(const Values& values, const ModelSpec& model) {

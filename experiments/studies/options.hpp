@@ -1,4 +1,4 @@
-// This file declares the groups of options that several commands share, and reads their values.
+// The values of options that several commands share (options/shared_options.hpp) are read here.
 #pragma once
 
 #include <memory>
@@ -9,6 +9,7 @@
 
 #include "core/iteration/planner.hpp"
 #include "experiments/cli/option_values.hpp"
+#include "experiments/options/shared_options.hpp"
 #include "experiments/studies/data.hpp"
 #include "experiments/studies/scheduling.hpp"
 #include "experiments/studies/target.hpp"
@@ -24,50 +25,21 @@ inline constexpr std::int64_t kMostGbs = 65'536;
 /// The max number of samples in all iterations together: about a gigabyte.
 inline constexpr std::int64_t kMostSamplesInAll = 4'000'000;
 
-/// Returns "a|b|c", for --help.
-std::string joined(const std::vector<std::string_view>& names);
-
-/// Returns the names of all values of an enum, joined the same way.
-template <Named Enum>
-std::string joined() {
-  return joined(names_of(all_of<Enum>()));
-}
-
 /// The max number of LLM tokens in a sample.
 inline constexpr std::int64_t kMostTokensOfSample = std::int64_t{1} << 22;
 
-/// Adds --data, --modalities, --assume-image, --assume-video, --max-tokens, --strict. `default_file` is the
-/// default data set; null: --data is required.
-void add_data_options(Options& options, const char* default_file = nullptr);
-/// Adds --model, --cluster.
-void add_target_options(Options& options);
-/// Adds --gbs, --iterations, --seed.
-void add_batch_options(Options& options);
-/// Adds --delay-outliers and --outlier-bins; `bins` describes the latter's default.
-void add_delay_options(Options& options, std::string_view bins);
-/// Reads the delay options, for batches of `gbs` samples. The default for the bins comes from the plan.
+/// Reads the options of add_delay_options(), for batches of `gbs` samples. The default for the bins comes
+/// from the plan.
 /// @throws Error (usage) also if there is neither, and if a batch has fewer samples than bins
 OutlierDelay read_delay(const Values& values, int gbs, const Plan* plan = nullptr);
 /// Adds --setting and the options that override its parts: --pipeline-schedule, --chunks, --recompute,
 /// --gradient-bucket, --placement, --optimizer-states, --reshard, --zero1, --sequence-parallel and the
 /// --no-... forms of the last two.
 void add_plan_options(Options& options);
-/// Adds --objective; `otherwise` describes what is minimized without it.
-void add_objective_option(Options& options,
-                          std::string_view otherwise = "what the plan was made for, else the method's own");
 /// Reads --objective; nothing if it was not given. @throws Error (usage) for an unknown name.
 std::optional<Objective> read_objective(const Values& values);
-/// Adds --bin-order.
-void add_bin_order_option(Options& options);
 /// Reads --bin-order; nothing if it was not given. @throws Error (usage) for an unknown name.
 std::optional<BinOrder> read_bin_order(const Values& values);
-/// Adds --respect-memory and --no-respect-memory; read_scheduler() reads them.
-void add_memory_options(Options& options);
-/// Adds --scheduler, --objective, --bin-order, --token-cap, --respect-memory, --no-respect-memory, --steps,
-/// --node-budget, --time-limit.
-void add_scheduler_options(Options& options);
-/// Adds --scheduler-command and --scheduler-timeout, for the user's own scheduler instead of --scheduler.
-void add_scheduler_command_options(Options& options);
 /// Reads the options of add_scheduler_options(), of which all but `scheduler` may be undeclared. If the
 /// user's scheduler command is declared, reads it too and makes it a method (use_scheduler_command()).
 /// @throws Error (usage) for an unknown name or several limits.
@@ -78,15 +50,9 @@ void choose_for_objective(SchedulerChoice& choice, const Values& values, const P
 /// Reads --respect-memory and --no-respect-memory; nothing if neither was given. @throws Error (usage) for
 /// both
 std::optional<bool> read_respect_memory(const Values& values);
-/// Adds --tp, --pp, --dp, the same for the encoder, and --microbatches, which fix parts of the plan.
-void add_wish_options(Options& options);
 /// Reads the options of add_wish_options(). @throws Error (usage) for numbers below 1
 PlanWish read_wish(const Values& values);
-/// Adds --truth.
-void add_truth_option(Options& options, bool required);
 
-/// Adds --objective, --layout and --budget, the options of the planner search other than add_plan_options().
-void add_search_options(Options& options);
 /// Returns the options of add_search_options() and add_wish_options(), which other planners ignore.
 const std::vector<const char*>& search_only_options();
 /// Reads the plans of --seed-plans, from which a search starts. Plans that do not fit the model, the cluster

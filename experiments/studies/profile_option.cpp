@@ -7,6 +7,7 @@
 #include "costmodel/profiled/profiled.hpp"
 #include "costmodel/sample_costs.hpp"
 #include "experiments/cli/say.hpp"
+#include "experiments/options/shared_options.hpp"
 #include "experiments/presets/presets.hpp"
 #include "traces/files/cluster_notes.hpp"
 #include "traces/files/kernels.hpp"
@@ -77,14 +78,8 @@ class MeasuredCostModel final : public SumCostModel {
 }  // namespace
 
 void add_profile_option(Options& options) {
-  options.add({
-      {"profile", text("FILE"),
-       "profile, from 'dflop profile' or dflop.torch.profile(): use measured times instead of the "
-       "cluster's GPU and links; memory is still the cluster's"},
-      {"kernels-file", text("FILE"),
-       "kernel file, from 'dflop kernels tune' on the profile's machine: convert the profile, measured "
-       "with the default kernels, to the fastest kernels of this file"},
-  });
+  add_profile_file_option(options);
+  add_kernels_file_option(options, text("FILE"));
 }
 
 NamedProfile read_named_profile(const std::string& path) {
@@ -190,11 +185,6 @@ void require_measured(const NamedProfile& profile, const Plan& plan, const Model
       fmt::format("dflop: note: {}: attention within windows was not measured separately; encoder layers "
                   "with windows are priced by the mean length of their sequences\n",
                   printable(profile.path)));
-}
-
-void add_extrapolate_option(Options& options) {
-  options.add({{"extrapolate", flag(),
-                "with a GPU's profile: allow microbatches more than twice as large as the measured ones"}});
 }
 
 bool read_extrapolate(const Values& values) {

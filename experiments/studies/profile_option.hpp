@@ -64,8 +64,6 @@ void require_measured(const NamedProfile& profile, std::span<const Stage> stages
 /// separately.
 void require_measured(const NamedProfile& profile, const Plan& plan, const ModelSpec& model);
 
-/// Adds --extrapolate, which belongs to --profile.
-void add_extrapolate_option(Options& options);
 /// Reads --extrapolate. @throws Error (usage) without --profile
 bool read_extrapolate(const Values& values);
 

@@ -59,15 +59,17 @@ std::vector<Assignment> scheduled(const std::vector<Batch>& batches, const Train
 }  // namespace
 
 void add_held_out_options(Options& options) {
-  options.add({
-      {"eval-data", text("FILE|SHARDS"),
-       "held-out samples, named like --data, to evaluate at the end of the run; their loss is eval_loss "
-       "in output and logs; the model does not learn from them"},
-      {"eval-every", whole("K", 0), "also evaluate after every K steps; 0: only at the end"},
-      {"eval-steps", whole("N"),
-       fmt::format("evaluate only the first N batches of gbs samples; default: all, at most {}",
-                   kMostHeldOutBatches)},
-  });
+  options.add(
+      OptionGroup::held_out,
+      {
+          {"eval-data", text("FILE|SHARDS"),
+           "held-out samples, named like --data, to evaluate at the end of the run; their loss is eval_loss "
+           "in output and logs; the model does not learn from them"},
+          {"eval-every", whole("K", 0), "also evaluate after every K steps; 0: only at the end"},
+          {"eval-steps", whole("N"),
+           fmt::format("evaluate only the first N batches of gbs samples; default: all, at most {}",
+                       kMostHeldOutBatches)},
+      });
 }
 
 std::optional<HeldOutData> read_held_out(const Values& values, const TrainJob& job) {

@@ -14,25 +14,18 @@
 #include "core/refuse.hpp"
 #include "core/support/host_cpu.hpp"
 #include "experiments/cli/say.hpp"
+#include "experiments/options/shared_options.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
 
 void add_kernel_options(Options& options, KernelUse use) {
-  std::string learns;
-  if (use != KernelUse::measured) {
-    learns = fmt::format(
-        "; learn: the fastest as learned during training, in at most half a percent of the time, starting "
-        "from the file if it exists{} (host devices only)",
-        use == KernelUse::trained ? " and saved to it at the end" : ", which is not changed");
-  }
-  options.add({
-      {"kernels", text(use == KernelUse::measured ? "default|profile" : "default|profile|learn", "default"),
-       fmt::format(
-           "kernel variants to run; profile: the fastest according to a file of 'dflop kernels tune'{}",
-           learns)},
-      {"kernels-file", text("FILE"), fmt::format("kernel file of --kernels; default: {}", kKernelFile)},
-  });
+  options.add(
+      OptionGroup::times,
+      {{"kernels", text(use == KernelUse::measured ? "default|profile" : "default|profile|learn", "default"),
+        "kernel variants to run: the default, the fastest of the kernel file (profile), or the "
+        "fastest as learned during training on a host (learn; docs/kernel-notes.md)"}});
+  add_kernels_file_option(options, text("FILE"));
 }
 
 KernelRequest read_kernel_request(const Values& values, const LiveDevice& device, KernelUse use) {

@@ -21,6 +21,7 @@
 #include "core/support/host_cpu.hpp"
 #include "experiments/cli/option_values.hpp"
 #include "experiments/cli/say.hpp"
+#include "experiments/options/shared_options.hpp"
 #include "experiments/studies/profile_option.hpp"
 #include "traces/files/specs.hpp"
 #include "traces/text/text_file.hpp"
@@ -181,29 +182,31 @@ std::unique_ptr<World> make_live_world(const LiveDevice& device, const Plan& pla
   return make_shared_world(device, plan.gpus(), plan.encoder_share, kThreadTimeout);
 }
 
-void add_live_options(Options& options, bool processes) {
+void add_live_options(Options& options) {
   std::string devices;
   for (const WorldKind& kind : world_kinds()) {
-    if (kind.processes && !processes) continue;
-    devices += fmt::format("{}{}: {}", devices.empty() ? "" : "; ", kind.name, kind.what);
+    devices += fmt::format("{}{}{}: {}", devices.empty() ? "" : "; ", kind.name,
+                           kind.processes ? " ('train' only)" : "", kind.what);
   }
-  options.add({
-      {"device", text("DEVICE", "host"), devices},
-      {"partition", flag(),
-       fmt::format(
-           "on one GPU ({}): give each rank its own multiprocessors, the same number each, so that ranks do "
-           "not distort each other's times",
-           world_names([](const WorldKind& kind) { return kind.partitions; }))},
-      {"dtype", text("f32|bf16", "f32"),
-       "precision of activations and weights; gradients, optimizer states and the master weights of bf16, "
-       "which checkpoints hold, are f32"},
-      {"attention-sums", text(joined<AttentionSums>(), "fixed"),
-       "on a GPU: order in which cuDNN sums attention gradients; any needs less memory, but runs are not "
-       "bitwise reproducible"},
-      {"attention-workspace", number("MIB"),
-       "on a GPU: max workspace of a cuDNN attention call, in MiB; dflop's own kernels run calls that "
-       "need more; default: 3 % of the GPU's memory"},
-  });
+  options.add(
+      OptionGroup::device,
+      {
+          {"device", text("DEVICE", "host").common(), devices},
+          {"partition", flag(),
+           fmt::format(
+               "on one GPU ({}): give each rank its own multiprocessors, the same number each, so that ranks do "
+               "not distort each other's times",
+               world_names([](const WorldKind& kind) { return kind.partitions; }))},
+          {"dtype", text("f32|bf16", "f32"),
+           "precision of activations and weights; gradients, optimizer states and the master weights of bf16, "
+           "which checkpoints hold, are f32"},
+          {"attention-sums", text(joined<AttentionSums>(), "fixed"),
+           "on a GPU: order in which cuDNN sums attention gradients; any needs less memory, but runs are not "
+           "bitwise reproducible"},
+          {"attention-workspace", number("MIB"),
+           "on a GPU: max workspace of a cuDNN attention call, in MiB; dflop's own kernels run calls that "
+           "need more; default: 3 % of the GPU's memory"},
+      });
 }
 
 AttentionSums read_attention_sums(const Values& values) {
@@ -244,12 +247,13 @@ DType read_dtype(const Values& values) {
 }
 
 void add_device_cores_option(Options& options) {
-  options.add({
-      {"device-cores", whole("D", 1),
-       "on the host: cores of each device; its rank computes in as many threads. In a shared plan the "
-       "encoder's rank of a device gets its share of the cores and the LLM's rank the rest, at least one "
-       "each. Results are the same for all D of 2 or more"},
-  });
+  options.add(
+      OptionGroup::device,
+      {
+          {"device-cores", whole("D", 1),
+           "on the host: cores of each device, and threads of its rank; in a shared plan encoder and LLM share "
+           "them. Results are the same for all D of 2 or more"},
+      });
 }
 
 std::int64_t usual_most_tokens(const LiveDevice& device) {
@@ -259,13 +263,12 @@ std::int64_t usual_most_tokens(const LiveDevice& device) {
 
 void add_cores_option(Options& options) {
   add_device_cores_option(options);
-  options.add({
-      {"cores", whole("N"),
-       "on the host: max ranks that compute at a time; the others wait for their turn, so that ranks that "
-       "outnumber the cores do not distort each other's times; with --device-cores D a rank takes D "
-       "cores, and ranks that share devices take no turns; 0: no limit; default: all cores available to "
-       "the process; ranks that need more than half of them are pinned"},
-  });
+  options.add(
+      OptionGroup::device,
+      {{"cores", whole("N"),
+        "on the host: max ranks that compute at a time, so that ranks that outnumber the cores do not "
+        "distort each other's times; the others wait for their turn; 0: no limit; default: all cores that "
+        "the process may use (docs/backend-notes.md)"}});
 }
 
 int default_cores(const LiveDevice& device) {

@@ -40,9 +40,8 @@ void require_device(const LiveDevice& device, const Plan& plan);
 /// Makes the world for a plan's ranks. @throws as the functions above
 std::unique_ptr<World> make_live_world(const LiveDevice& device, const Plan& plan);
 
-/// Adds --device, --partition, --dtype, --attention-sums and --attention-workspace. `processes`: whether to
-/// offer devices whose ranks are processes.
-void add_live_options(Options& options, bool processes);
+/// Adds --device, --partition, --dtype, --attention-sums and --attention-workspace.
+void add_live_options(Options& options);
 /// Reads a device that must be present. @throws Error (usage), (no_device)
 LiveDevice read_live_device(const Values& values);
 /// Reads a device on which one process runs all ranks, like read_live_device().

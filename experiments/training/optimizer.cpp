@@ -89,28 +89,29 @@ OptimizerStep OptimizerChoice::at(std::int64_t step) const {
 }
 
 void add_optimizer_options(Options& options) {
-  options.add({
-      {"learning-rate", number("R", 0.01), "peak learning rate of AdamW"},
-      {"rate-schedule", text(joined<RateKind>(), "constant"),
-       "how the learning rate falls after the warm-up; wsd: only in the last --decay-steps steps"},
-      {"warm-up", whole("N", 0), "steps in which the learning rate rises from 0"},
-      {"decay-steps", whole("N", 0), "steps in which the learning rate of wsd falls"},
-      {"rate-floor", number("FRACTION", 0), "final learning rate, as a fraction of the peak"},
-      {"beta1", number("B", 0.9), "beta1 of AdamW"},
-      {"beta2", number("B", 0.95), "beta2 of AdamW"},
-      {"epsilon", number("E", 1e-8), "epsilon of AdamW"},
-      {"weight-decay", number("D", 0), "weight decay of matrices and tables; biases and norms have none"},
-      {"encoder-rate", number("FRACTION", 1),
-       "learning rate of the encoder, as a fraction of --learning-rate; 0 freezes it"},
-      {"connector-rate", number("FRACTION", 1),
-       "learning rate of the connector, as a fraction of --learning-rate; 0 freezes it"},
-      {"llm-rate", number("FRACTION", 1),
-       "learning rate of the LLM, as a fraction of --learning-rate; 0 freezes it"},
-      {"clip-norm", number("NORM"),
-       "max norm of the gradients over all parameters; larger gradients are scaled to it; 0: never; "
-       "default: 1 for plans that clip gradients, else never. A run always ends before a step whose loss "
-       "or norm is not finite"},
-  });
+  options.add(
+      OptionGroup::optimizer,
+      {
+          {"learning-rate", number("R", 0.01).common(), "peak learning rate of AdamW"},
+          {"rate-schedule", text(joined<RateKind>(), "constant"),
+           "how the learning rate falls after the warm-up; wsd: only in the last --decay-steps steps"},
+          {"warm-up", whole("N", 0), "steps in which the learning rate rises from 0"},
+          {"decay-steps", whole("N", 0), "steps in which the learning rate of wsd falls"},
+          {"rate-floor", number("FRACTION", 0), "final learning rate, as a fraction of the peak"},
+          {"beta1", number("B", 0.9), "beta1 of AdamW"},
+          {"beta2", number("B", 0.95), "beta2 of AdamW"},
+          {"epsilon", number("E", 1e-8), "epsilon of AdamW"},
+          {"weight-decay", number("D", 0), "weight decay of matrices and tables; biases and norms have none"},
+          {"encoder-rate", number("FRACTION", 1),
+           "learning rate of the encoder, as a fraction of --learning-rate; 0 freezes it"},
+          {"connector-rate", number("FRACTION", 1),
+           "learning rate of the connector, as a fraction of --learning-rate; 0 freezes it"},
+          {"llm-rate", number("FRACTION", 1),
+           "learning rate of the LLM, as a fraction of --learning-rate; 0 freezes it"},
+          {"clip-norm", number("NORM"),
+           "max norm of the gradients over all parameters; larger gradients are scaled to it; 0: never; "
+           "default: 1 for plans that clip gradients, else never"},
+      });
 }
 
 OptimizerChoice read_optimizer(const Values& values, std::int64_t steps) {

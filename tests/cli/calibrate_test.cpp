@@ -1,4 +1,4 @@
-// dflop validate and dflop calibrate as a user runs them, and the underlying fit.
+// dflop check published and dflop calibrate as a user runs them, and the underlying fit.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ const std::string kFolder = std::string(DFLOP_SOURCE_DIR) + "/traces/ground_trut
 TEST(Validate, PrintsTheErrorsOfEachFile) {
   const Sandbox sandbox;
   const RunResult result = sandbox.run(
-      "validate --truth traces/ground_truth/llama_b200.csv traces/ground_truth/megatron_a100_multi.csv "
+      "check published --truth traces/ground_truth/llama_b200.csv traces/ground_truth/megatron_a100_multi.csv "
       "--cluster b200 --format json --rows rows.csv");
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const json sets = json::parse(result.out)["sets"];
@@ -54,7 +54,7 @@ TEST(Validate, PrintsTheErrorsOfEachFile) {
 TEST(Validate, HoldsThePresetOfOwnRunsAgainstThem) {
   const Sandbox sandbox;
   const RunResult result = sandbox.run(
-      "validate --truth traces/ground_truth/dflop_h100.csv --cluster h100-dflop --format json --rows rows.csv");
+      "check published --truth traces/ground_truth/dflop_h100.csv --cluster h100-dflop --format json --rows rows.csv");
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_LT(json::parse(result.out)["sets"][0]["time_max_ape_percent"], 5);
 }
@@ -62,12 +62,13 @@ TEST(Validate, HoldsThePresetOfOwnRunsAgainstThem) {
 TEST(Validate, RefusesBrokenFilesAndOptions) {
   const Sandbox sandbox;
   testing::write_all(sandbox.path("bad.csv"), "gpus,tp\n1,1\n");
-  EXPECT_EQ(sandbox.run("validate --truth bad.csv --cluster b200").exit_code, 2);
-  EXPECT_EQ(sandbox.run("validate --truth none.csv --cluster b200").exit_code, 2);
-  EXPECT_EQ(sandbox.run("validate --cluster b200").exit_code, 2);
-  EXPECT_EQ(sandbox.run("validate --truth traces/ground_truth/llama_b200.csv --cluster c300").exit_code, 2);
+  EXPECT_EQ(sandbox.run("check published --truth bad.csv --cluster b200").exit_code, 2);
+  EXPECT_EQ(sandbox.run("check published --truth none.csv --cluster b200").exit_code, 2);
+  EXPECT_EQ(sandbox.run("check published --cluster b200").exit_code, 2);
+  EXPECT_EQ(
+      sandbox.run("check published --truth traces/ground_truth/llama_b200.csv --cluster c300").exit_code, 2);
   testing::write_all(sandbox.path("own.csv"), testing::read_all(kFolder + "llama_b200.csv"));
-  const RunResult same = sandbox.run("validate --truth own.csv --cluster b200 --rows own.csv");
+  const RunResult same = sandbox.run("check published --truth own.csv --cluster b200 --rows own.csv");
   EXPECT_EQ(same.exit_code, 2);
   EXPECT_NE(same.err.find("is also the file of '--truth'"), std::string::npos) << same.err;
 }
@@ -84,7 +85,7 @@ TEST(Calibrate, NotesARowThatIsFarOff) {
     std::string wrong = rows;
     wrong.replace(at, measured.size(), fmt::format(",{},", factor * good[0].iteration.count()));
     testing::write_all(sandbox.path("slip.csv"), wrong);
-    for (const std::string command : {"validate", "calibrate"}) {
+    for (const std::string command : {"check published", "calibrate"}) {
       const RunResult result = sandbox.run(command + " --truth slip.csv --cluster b200");
       EXPECT_EQ(result.exit_code, 0) << result.err;
       const std::string place = fmt::format("dflop: note: slip.csv:row {}: measured ", good[0].row);
@@ -92,7 +93,7 @@ TEST(Calibrate, NotesARowThatIsFarOff) {
       EXPECT_EQ(result.err.find(": measured "), result.err.rfind(": measured ")) << result.err;
     }
   }
-  for (const std::string command : {"validate", "calibrate"}) {
+  for (const std::string command : {"check published", "calibrate"}) {
     const RunResult fine =
         sandbox.run(command + " --truth traces/ground_truth/llama_b200.csv --cluster b200");
     EXPECT_EQ(fine.err.find("check this row"), std::string::npos) << fine.err;
@@ -141,7 +142,7 @@ TEST(Calibrate, RefusesTensorGroupsThatNodesCannotHold) {
   testing::write_all(sandbox.path("three.csv"),
                      "gpus,global_batch,micro_batch,hidden,heads,layers,seq,tp,dp,pp,iteration_s\n"
                      "24,32,2,1536,24,24,512,3,4,2,1\n");
-  for (const char* command : {"validate", "calibrate"}) {
+  for (const char* command : {"check published", "calibrate"}) {
     testing::expect_error(
         sandbox.run(std::string(command) + " --truth three.csv --cluster a100-80g"),
         {"three.csv:row 2, column 'tp': expected a divisor or a multiple of the 8 GPUs", "found '3'"});
@@ -173,8 +174,8 @@ TEST(Calibrate, WritesAClusterThatOtherCommandsRead) {
     EXPECT_EQ(parameter["kept"], "yes") << parameter;
     EXPECT_TRUE(parameter["fitted"].is_null()) << parameter;
   }
-  const RunResult read =
-      sandbox.run("validate --truth traces/ground_truth/llama_b200.csv --cluster one.json --format json");
+  const RunResult read = sandbox.run(
+      "check published --truth traces/ground_truth/llama_b200.csv --cluster one.json --format json");
   ASSERT_EQ(read.exit_code, 0) << read.err;
   EXPECT_NEAR(json::parse(read.out)["sets"][0]["time_mape_percent"].get<double>(),
               json::parse(first.out)["sets"][0]["in_sample_mape_percent"].get<double>(), 1e-6);

@@ -24,13 +24,18 @@ TEST(Completion, OffersCommandsOptionsNamesAndFiles) {
   testing::write_all(sandbox.path("dflop.bash"), script.out);
   testing::write_all(sandbox.path("my-plan.json"), "");
   EXPECT_EQ(completed(sandbox, "dflop pla"), "plan\n");
-  EXPECT_EQ(completed(sandbox, "dflop sweep re"), "report\n");
+  EXPECT_EQ(completed(sandbox, "dflop sweep ex"), "export\n");
+  EXPECT_EQ(completed(sandbox, "dflop kernels tu"), "tune\n");
+  EXPECT_EQ(completed(sandbox, "dflop che"), "check\n");
+  EXPECT_EQ(completed(sandbox, "dflop check ''"), "published runs difference schedule\n");
+  EXPECT_EQ(completed(sandbox, "dflop check runs --rec"), "--recordings\n");
+  EXPECT_EQ(completed(sandbox, "dflop plan --help"), "--help --help-all\n");
   EXPECT_EQ(completed(sandbox, "dflop plan --pipe"), "--pipeline-schedule\n");
   EXPECT_EQ(completed(sandbox, "dflop plan --recompute sel"), "selective\n");
   EXPECT_EQ(completed(sandbox, "dflop plan --gbs 16 --model tiny"), "tiny-vlm\n");
   EXPECT_EQ(completed(sandbox, "dflop plan --cluster h2"), "h200\n");
   EXPECT_EQ(completed(sandbox, "dflop schedule --plan my"), "my-plan.json\n");
-  EXPECT_EQ(completed(sandbox, "dflop sweep plot --wh"), "--where\n");
+  EXPECT_EQ(completed(sandbox, "dflop sweep export --wh"), "--where\n");
   EXPECT_EQ(completed(sandbox, "dflop nonsense --x"), "\n");
 }
 

@@ -1,4 +1,4 @@
-// dflop fidelity compares live or recorded runs of plans with their predictions.
+// dflop check runs compares live or recorded runs of plans with their predictions.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -44,7 +44,7 @@ struct Fidelity : ::testing::Test {
     testing::write_all(sandbox.path("grid.json"), text);
   }
   RunResult run(const std::string& options) const {
-    return sandbox.run("fidelity --plans grid.json " + options);
+    return sandbox.run("check runs --plans grid.json " + options);
   }
   /// Writes p.json, a profile with a minimal measuring budget, made once for all tests.
   void write_profile() const {
@@ -217,7 +217,7 @@ TEST_F(Fidelity, TakesPlansFromFilesBesideTheGrid) {
       "cluster": "a100-80g-vtrain:1", "gbs": 8, "plans": [{"name": "planned", "file": "plan.json"}]})";
   testing::write_all(sandbox.path("grids/grid.json"), grid);
   const RunResult result =
-      sandbox.run("fidelity --plans grids/grid.json --steps 1 --warm-up 1 --format json --profile p.json");
+      sandbox.run("check runs --plans grids/grid.json --steps 1 --warm-up 1 --format json --profile p.json");
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const json report = json::parse(result.out);
   EXPECT_EQ(report["plans"][0]["name"], "planned");
@@ -242,7 +242,7 @@ TEST_F(Fidelity, NamesThePlanThatDoesNotFit) {
 TEST_F(Fidelity, StopsOnASignalAndWritesNothing) {
   write_grid();
   write_profile();
-  testing::Running run(sandbox, {"fidelity", "--plans", "grid.json", "--profile", "p.json", "--steps",
+  testing::Running run(sandbox, {"check", "runs", "--plans", "grid.json", "--profile", "p.json", "--steps",
                                  "10000", "--out", "out/of/sight"});
   run.wait_until([&] { return run.has_threads(); });
   run.send(SIGINT);
@@ -254,8 +254,8 @@ TEST_F(Fidelity, StopsOnASignalAndWritesNothing) {
 TEST_F(Fidelity, ReportsThePlansThatAreDone) {
   write_grid();
   write_profile();
-  testing::Running run(
-      sandbox, {"fidelity", "--plans", "grid.json", "--profile", "p.json", "--steps", "20", "--out", "out"});
+  testing::Running run(sandbox, {"check", "runs", "--plans", "grid.json", "--profile", "p.json", "--steps",
+                                 "20", "--out", "out"});
   run.wait_until([&] { return run.err().find("plan 'split': ") != std::string::npos; });
   run.send(SIGINT);
   EXPECT_EQ(run.wait(), 128 + SIGINT) << run.err();
@@ -268,7 +268,7 @@ TEST_F(Fidelity, ReportsThePlansThatAreDone) {
 /// Measuring takes hours here. After a second it is still in progress.
 TEST_F(Fidelity, StopsWhileItMeasures) {
   write_grid();
-  testing::Running run(sandbox, {"fidelity", "--plans", "grid.json", "--steps", "1", "--warm-up", "1",
+  testing::Running run(sandbox, {"check", "runs", "--plans", "grid.json", "--steps", "1", "--warm-up", "1",
                                  "--budget-s", "86400", "--out", "out"});
   run.wait_until([&] { return run.has_threads(); });
   std::this_thread::sleep_for(std::chrono::seconds(1));
@@ -314,7 +314,7 @@ struct FidelityOfRecordings : Fidelity {
     run_well("import --kineto traces/kineto/plans/e1l2-rank?.json.gz --out " + file + " " + options);
   }
   RunResult judge(const std::string& options) const {
-    return sandbox.run("fidelity --recordings " + options);
+    return sandbox.run("check runs --recordings " + options);
   }
   json judged(const std::string& options) const {
     const RunResult result = judge(options + " --profile p.json --format json");
@@ -417,7 +417,7 @@ TEST_F(FidelityOfRecordings, OptionsOfLiveRunsAreRefused) {
   testing::expect_error(judge("t.json"), {"option '--recordings': needs '--profile FILE'"});
   testing::expect_error(judge("t.json --profile p.json --plans grid.json"),
                         {"option '--recordings': cannot be combined with '--plans'"});
-  testing::expect_error(sandbox.run("fidelity --profile p.json"),
+  testing::expect_error(sandbox.run("check runs --profile p.json"),
                         {"option '--plans': expected this option or '--recordings', found neither"});
 }
 

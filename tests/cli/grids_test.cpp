@@ -38,7 +38,7 @@ TEST(FidelityGrids, APlanThatNoProfilePredictsIsRefused) {
       R"({"schema": "dflop.grid", "version": 1, "model": "small-vlm", "cluster": "a100-80g:1", "gbs": 8,
       "plans": [{"name": "odd", "encoder": {"tp": 1, "pp": 1, "dp": 1}, "llm": {"tp": 2, "pp": 1, "dp": 1},
                  "microbatches": 2}]})");
-  testing::expect_error(sandbox.run("fidelity --plans grid.json"),
+  testing::expect_error(sandbox.run("check runs --plans grid.json"),
                         {"grid.json", "plan 'odd'", "heads 3", "tp 2"});
 }
 

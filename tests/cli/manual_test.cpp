@@ -1,12 +1,14 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
 #include <string>
 
 #include "experiments/cli/command.hpp"
+#include "experiments/cli/help.hpp"
 #include "tests/cli/run.hpp"
 #include "traces/text/text_file.hpp"
 
@@ -18,17 +20,49 @@ TEST(Manual, DocsCliIsWhatTheCommandPrints) {
   EXPECT_EQ(page, manual_text()) << "run: dflop manual > docs/cli.md";
 }
 
+TEST(Manual, IsShort) {
+  EXPECT_LE(manual_text().size(), 65'000u) << "file formats belong into pages of their own";
+}
+
+TEST(Manual, HasEveryOptionOfEveryCommand) {
+  const std::string manual = manual_text();
+  for (const Command& command : commands()) {
+    for (const Option& option : command.options.rows())
+      EXPECT_NE(manual.find("`--" + option.name), std::string::npos) << command.name << " --" << option.name;
+  }
+}
+
 TEST(Manual, EveryCommandHasHelpWithItsOptionsAndExample) {
   const testing::Sandbox sandbox;
   for (const Command& command : commands()) {
-    const auto result = sandbox.run(command.name + " --help");
+    const auto result = sandbox.run(command.name + " --help-all");
     EXPECT_EQ(result.exit_code, 0) << command.name;
-    EXPECT_EQ(result.out, help_text(command));
+    EXPECT_EQ(result.out, help_text(command, true, 100));
     EXPECT_NE(result.out.find(command.example), std::string::npos);
     for (const auto& option : command.options.rows()) {
-      EXPECT_NE(result.out.find("--" + option.name), std::string::npos) << option.name;
+      EXPECT_NE(result.out.find("\n  --" + option.name), std::string::npos) << option.name;
     }
   }
+}
+
+/// Names that mean different things in different commands. All other options have one help.
+const std::set<std::string> kTwoMeanings = {
+    "bins",  "cores",  "correction", "explain",  "export", "jitter", "log",   "out", "pipeline-schedule",
+    "plans", "resume", "samples",    "schedule", "seeds",  "slow",   "steps", "tp",  "warm-up"};
+
+TEST(Manual, AnOptionHasOneHelp) {
+  std::map<std::string, std::set<std::string>> helps;
+  std::map<std::pair<std::string, std::string>, std::set<OptionGroup>> groups;
+  for (const Command& command : commands()) {
+    for (const Option& option : command.options.rows()) {
+      helps[option.name].insert(option.help);
+      groups[{option.name, option.help}].insert(option.group);
+    }
+  }
+  for (const auto& [name, texts] : helps)
+    EXPECT_TRUE(texts.size() == 1 || kTwoMeanings.contains(name))
+        << "--" << name << ": " << nlohmann::json(texts);
+  for (const auto& [option, of_option] : groups) EXPECT_EQ(of_option.size(), 1u) << "--" << option.first;
 }
 
 TEST(Manual, NoCommandDeclaresAnOptionTwice) {
@@ -71,6 +105,7 @@ TEST(Manual, EveryExampleWorksAndItsJsonSaysItsSchema) {
       continue;
     }
     EXPECT_EQ(result.exit_code, 0) << command.example << "\n" << result.err;
+    EXPECT_EQ(result.err.find("old name"), std::string::npos) << result.err;
     EXPECT_FALSE(result.out.empty());
     if (asks_json) {
       EXPECT_EQ(unsaid_of(result.out), "") << command.name;

@@ -46,7 +46,7 @@ struct OwnSchedules : ::testing::Test {
         options);
   }
   RunResult check(const std::string& file) {
-    return sandbox.run("check --plan p.json --schedule " + file + " --format json");
+    return sandbox.run("check schedule --plan p.json --schedule " + file + " --format json");
   }
   json file(const std::string& name) {
     return json::parse(testing::read_all(sandbox.path(name)), nullptr, false);

@@ -70,7 +70,7 @@ TEST(Pipes, AreReadOnceByLiveRuns) {
   const Pipe data(testing::image_records());
   const Pipe profile(profile_text);
   const Pipe grid(kGrid);
-  expect_done(sandbox.run("fidelity --steps 1 --warm-up 1 --data " + data.name() + " --profile " +
+  expect_done(sandbox.run("check runs --steps 1 --warm-up 1 --data " + data.name() + " --profile " +
                           profile.name() + " --plans " + grid.name()));
 }
 
@@ -94,7 +94,7 @@ TEST(Pipes, AreReadOnceBySimulations) {
 TEST(Pipes, WithoutAnEndAreRefused) {
   const Sandbox sandbox;
   for (const char* command :
-       {"train --steps 1 --data", "train --steps 1 --plan", "fidelity --plans", "simulate --pipeline"}) {
+       {"train --steps 1 --data", "train --steps 1 --plan", "check runs --plans", "simulate --pipeline"}) {
     testing::expect_error(sandbox.run(std::string(command) + " /dev/zero"),
                           {"/dev/zero: expected at most 512 MiB, found more"});
   }

@@ -194,8 +194,9 @@ struct ProfileOfFewTokens : Profile {
 TEST_F(ProfileOfFewTokens, PredictsNothingFarBeyondItsPoints) {
   for (const std::string& command :
        {"train --steps 1 --foreign-profile --plan " + plan + data, "schedule --plan " + plan + data,
-        "check --schedule s.json --plan " + plan, "simulate --schedule s.json --plan " + plan,
-        "verify --steps 10 --warm-up 0 --orders 1f1b,gpipe --foreign-profile --plans " + plan + data}) {
+        "check schedule --schedule s.json --plan " + plan, "simulate --schedule s.json --plan " + plan,
+        "check difference --steps 10 --warm-up 0 --orders 1f1b,gpipe --foreign-profile --plans " + plan +
+            data}) {
     SCOPED_TRACE(command);
     const RunResult result = sandbox.run(command + " --profile p.json --format json");
     EXPECT_EQ(result.exit_code, 2) << result.err;
@@ -268,7 +269,7 @@ TEST_F(Profile, TheCommandThatAddsTablesWorks) {
   testing::write_all(sandbox.path("grid.json"), R"({
     "schema": "dflop.grid", "version": 1, "model": "tiny-vlm", "cluster": "a100-80g-vtrain:1", "gbs": 4,
     "plans": [{"name": "tp", "llm": {"tp": 2, "pp": 1, "dp": 1}, "microbatches": 1, "sequence_parallel": true}]})");
-  const std::string fidelity = "fidelity --plans grid.json --steps 1 --profile p.json";
+  const std::string fidelity = "check runs --plans grid.json --steps 1 --profile p.json";
   const RunResult refused = sandbox.run(fidelity);
   ASSERT_EQ(refused.exit_code, 2);
   const std::string begin = "'dflop ";

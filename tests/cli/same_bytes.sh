@@ -77,7 +77,7 @@ sweep export --db OUT/sweep.sqlite --format csv
 sweep plot --db OUT/sweep.sqlite --x nodes --out OUT/plot.svg
 correction --plan OUT/plan.json --data traces/datasets/vision_mix.csv --iterations 6 --format json
 import --kineto traces/kineto/rank0.json traces/kineto/rank1.json
-validate --truth traces/ground_truth/llama_b200.csv --cluster b200 --format csv
+check published --truth traces/ground_truth/llama_b200.csv --cluster b200 --format csv
 calibrate --truth traces/ground_truth/llama_b200.csv --cluster b200 --out OUT/b200.json
 TXT
 )

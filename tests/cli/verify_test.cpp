@@ -1,5 +1,5 @@
-// dflop verify alternates live runs, compares them with predictions, gives a verdict for each, and reports
-// bad input with one clear error.
+// dflop check difference alternates live runs, compares them with predictions, gives a verdict for each, and
+// reports bad input with one clear error.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -25,7 +25,7 @@ struct Verify : ::testing::Test {
   }
   RunResult verify(const std::string& options) {
     const bool measures = options.find("--trace") == std::string::npos;
-    return sandbox.run(std::string("verify --plans p.json --data d.csv ") +
+    return sandbox.run(std::string("check difference --plans p.json --data d.csv ") +
                        (measures ? "--budget-s 0.2 " : "") + options);
   }
 };
@@ -50,7 +50,7 @@ TEST_F(Verify, TellsThatARankIsSlow) {
   }
   const std::string page = testing::read_all(sandbox.path("v/report.html"));
   EXPECT_NE(page.find("<svg"), std::string::npos);
-  EXPECT_NE(page.find("command   dflop verify --plans p.json"), std::string::npos);
+  EXPECT_NE(page.find("command   dflop check difference --plans p.json"), std::string::npos);
   const json file = json::parse(testing::read_all(sandbox.path("v/verify.json")));
   EXPECT_EQ(file["made_by"]["model"]["name"], "tiny-vlm");
   EXPECT_EQ(json::parse(testing::read_result(sandbox.path("v/verify.json"))), report);
@@ -79,7 +79,7 @@ TEST_F(Verify, RefusesWhatCannotBeCompared) {
   testing::expect_error(verify("--slow 0.9:2"), {"--slow", "RANK:FACTOR"});
   testing::expect_error(verify("--orders 1f1b,gpipe --trace a --budget-s 1"),
                         {"--budget-s", "found '--trace'"});
-  testing::expect_error(sandbox.run("verify --plans p.json q.json --data d.csv"), {"q.json"});
+  testing::expect_error(sandbox.run("check difference --plans p.json q.json --data d.csv"), {"q.json"});
 }
 
 TEST_F(Verify, RefusesARecordingOfAnotherDevice) {

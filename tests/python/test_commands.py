@@ -167,7 +167,7 @@ def test_a_machine_without_a_preset_is_planned_for_by_a_profile_alone(tmp_path):
         "plan": planning,
         "schedule": scheduling,
         "simulate": files,
-        "check": files,
+        "check schedule": files,
         "compare": {**asked, "iterations": 1},
     }.items():
         with pytest.raises(dflop.CommandError) as caught:

@@ -1,5 +1,5 @@
 // This study measures how far predictions are from live runs, and whether the cost model or the engine causes
-// the error. `dflop fidelity` prints, writes and draws its report.
+// the error. `dflop check runs` prints, writes and draws its report.
 #pragma once
 
 #include <cstdint>

@@ -73,7 +73,7 @@ def options(command: str) -> dict[str, str]:
 
         dflop.options("plan")["zero1"]
     """
-    line = [executable(), *_words(command), "--help"]
+    line = [executable(), *_words(command), "--help-all"]
     try:
         done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     except OSError as error:

@@ -11,11 +11,11 @@
 namespace dflop {
 
 void add_stage_gpu_option(Options& options) {
-  options.add({
-      {"stage-gpu", repeatable_text("S=CLUSTER"),
-       "run stage S on the GPU type of this cluster, with the links of the plan's cluster; may be given "
-       "several times"},
-  });
+  options.add(OptionGroup::what_if,
+              {
+                  {"stage-gpu", repeatable_text("S=CLUSTER"),
+                   "run stage S on the GPU type of this cluster, with the links of the plan's cluster"},
+              });
 }
 
 StageGpus::StageGpus(const Values& values, const ModelSpec& model, const ClusterSpec& cluster,

@@ -18,6 +18,7 @@
 #include "costmodel/analytic/analytic.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/cli/value_text.hpp"
+#include "experiments/options/shared_options.hpp"
 #include "sim/engine.hpp"
 #include "sim/network/network.hpp"
 
@@ -335,26 +336,20 @@ struct Condition {
   const char* help;
   /// Reads the option, which was given, and adds its effect to the what-if.
   void (*read)(const Values& values, const std::string& option, WhatIf& what_if);
-  const char* role_help = "";  ///< additional help for commands that accept the role of a GPU
 };
 
 /// Returns the conditions that apply to programs.
 const auto& program_conditions() {
   static const std::array rows{
-      Condition{
-          "network", text("NAME"),
-          "network model: none (communication takes no time), latency-bandwidth (each message and "
-          "collective as if the links were idle), contention (max-min fair shares of links; a run can be "
-          "slightly faster, because a message shares its port with current traffic and not always with "
-          "its whole exchange)",
-          read_network},
+      Condition{"network", text("NAME"),
+                "network model: none (communication takes no time), latency-bandwidth (each message and "
+                "collective as if the links were idle), contention (max-min fair shares of links)",
+                read_network},
       Condition{
           "slow", repeatable_text("rank=R:F"),
           "compute of rank R takes F times as long; stage=S:F slows a stage (0, or llm0); factors of one "
           "rank multiply",
-          read_slow,
-          "; gpu=worst:F slows the GPU that hurts most, gpu=each:F each GPU in turn, with mean and worst: "
-          "unlike a rank number, this means the same in every plan"},
+          read_slow},
       Condition{"slow-link", repeatable_text("rank=R:F"),
                 "links of rank R have F times their bandwidth, 0 < F <= 1; factors of one rank multiply",
                 read_slow_link},
@@ -365,11 +360,12 @@ const auto& program_conditions() {
           "fail", repeatable_text("rank=R:T"),
           "rank R fails T seconds after the start of each iteration; stage=S:T fails the first rank of a "
           "stage; the result lists the stalled ranks, exit code 3",
-          read_fail, "; gpu=worst:T fails the GPU that hurts most"},
-      Condition{"cores", whole("N"),
-                "max ranks that compute at a time; the others wait for their turn, as in 'dflop train "
-                "--cores'; 0: no limit; default: as in the recording, else 0",
-                read_cores},
+          read_fail},
+      Condition{
+          "cores", whole("N"),
+          "max ranks that compute at a time; the others wait for their turn, as in 'dflop train --cores'; "
+          "0: no limit; default: as in the recording, else 0",
+          read_cores},
       Condition{"jitter", number("S", 0),
                 "multiply the duration of every computation by a log-normal factor with mean 1 and this "
                 "sigma",
@@ -414,21 +410,8 @@ const auto& cluster_conditions() {
   return rows;
 }
 
-/// Adds an option for each row. If consecutive options may be given several times, the help of the first one
-/// says so for all.
-void add_options_of(std::span<const Condition> rows, Options& options, bool with_roles = false) {
-  constexpr std::array<std::string_view, 7> kNumbers = {"none", "one", "two", "three", "four", "five", "six"};
-  const auto is_repeatable = [](const Condition& row) { return row.kind.is_repeatable; };
-  const auto first = std::find_if(rows.begin(), rows.end(), is_repeatable);
-  const auto end = std::find_if_not(first, rows.end(), is_repeatable);
-  for (auto row = rows.begin(); row != rows.end(); ++row) {
-    std::string help = std::string(row->help) + (with_roles ? row->role_help : "");
-    if (row == first) {
-      help +=
-          fmt::format("; may be given several times, like the next {} options", kNumbers.at(end - first - 1));
-    }
-    options.add({{row->name, row->kind, help}});
-  }
+void add_options_of(std::span<const Condition> rows, Options& options) {
+  for (const Condition& row : rows) options.add(OptionGroup::what_if, {{row.name, row.kind, row.help}});
 }
 
 void read_each(std::span<const Condition> rows, const Values& values, WhatIf& what_if) {
@@ -603,13 +586,14 @@ ConditionedProgram WhatIfExecutor::condition(const Iteration& iteration) const {
           what_if_.model != nullptr ? retime : LinkRetimer()};
 }
 
-void add_what_if_options(Options& options, bool with_roles) {
-  add_options_of(program_conditions(), options, with_roles);
-  options.add({
-      {"repeat", whole("K", 1),
-       "run K times and print the distribution of iteration times of the runs that end"},
-      {"seed", whole("N", 1), "seed of the jitter"},
-  });
+void add_what_if_options(Options& options) {
+  add_options_of(program_conditions(), options);
+  options.add(OptionGroup::what_if,
+              {
+                  {"repeat", whole("K", 1),
+                   "run K times and print the distribution of iteration times of the runs that end"},
+              });
+  add_seed_option(options);
 }
 
 void add_cluster_what_if_options(Options& options) {

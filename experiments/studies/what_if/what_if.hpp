@@ -150,9 +150,8 @@ class WhatIfExecutor final : public Executor {
 /// Prints nothing with --repeat, which reports how many of its runs stall.
 void note_nothing_failed(const Values& values, std::span<const Timeline> timelines);
 
-/// Adds the program conditions, from --network to --jitter, and --repeat and --seed. Without `with_roles`
-/// their help does not mention the role of a GPU.
-void add_what_if_options(Options& options, bool with_roles = true);
+/// Adds the program conditions, from --network to --jitter, and --repeat and --seed.
+void add_what_if_options(Options& options);
 /// Adds the cluster conditions for plans: --collectives, --leaf and the bandwidths of links.
 void add_cluster_what_if_options(Options& options);
 /// Adds only the bandwidths of links, for commands that plan or schedule.

@@ -1,4 +1,4 @@
-#include "experiments/options/train_settings.hpp"
+#include "experiments/commands/train_settings.hpp"
 
 #include <fmt/format.h>
 

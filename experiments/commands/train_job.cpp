@@ -1,4 +1,4 @@
-#include "experiments/options/train_job.hpp"
+#include "experiments/commands/train_job.hpp"
 
 #include <fmt/format.h>
 

@@ -1,0 +1,339 @@
+#include "experiments/options/shared_options.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/iteration/planner.hpp"
+#include "solver/bins/ilp.hpp"
+#include "solver/schedulers/command.hpp"
+#include "solver/schedulers/schedulers.hpp"
+#include "traces/preprocess/preprocess.hpp"
+#include "traces/tokens/chat.hpp"
+
+namespace dflop {
+
+std::string joined(const std::vector<std::string_view>& names) {
+  return fmt::format("{}", fmt::join(names, "|"));
+}
+
+void add_data_option(Options& options, const ValueKind& kind) {
+  options.add(OptionGroup::data,
+              {{"data", kind.common(),
+                "data set: records (CSV), samples (JSON of 'dflop data --samples-out'), or, if --model is a "
+                "folder, WebDataset tars (a folder, or a pattern such as shard-{000..099}.tar) or Megatron's "
+                ".idx with the .bin of the same name"},
+               {"chat", text("FORM"),
+                fmt::format("chat form of conversations in tars: {}; default: the form of the model family",
+                            fmt::join(chat_forms(), ", "))}});
+}
+
+void add_data_options(Options& options, const char* default_file) {
+  add_data_option(options, default_file != nullptr ? text("FILE", default_file) : text("FILE").required());
+  options.add(
+      OptionGroup::data,
+      {
+          {"sequence-length", whole("N"),
+           "pack Megatron's token ids into samples of N tokens; default: each document is a sample"},
+          {"modalities", text("LIST"),
+           "use only these modalities, such as text,image,video; default: all, and a modality that the model "
+           "lacks is an error"},
+          {"assume-image", text("WxH", "640x480"), "size of images whose record gives no size"},
+          {"assume-video", text("WxH@FPS", "640x360@30"),
+           "size and frame rate of videos whose record gives none"},
+          {"assume-text", whole("N", PreprocessOptions{}.assume_text),
+           "total text tokens of a record that gives none"},
+          {"max-tokens", whole("N"),
+           "cut LLM sequences to N tokens; default: the model's max length (most presets: 32,768); a note "
+           "says how much is cut"},
+          {"drop-long", flag(),
+           "drop samples that are too long instead of cutting them, as many training stacks do; the encoder "
+           "still processes all of a cut sample"},
+          {"strict", flag(), "reject records that need an assumption"},
+      });
+}
+
+void add_model_option(Options& options, const ValueKind& kind) {
+  options.add(OptionGroup::target, {{"model", kind.common(),
+                                     "preset (see 'dflop models'), model file, or folder of a Transformers "
+                                     "model",
+                                     "hf"}});
+}
+
+void add_cluster_option(Options& options, const ValueKind& kind) {
+  options.add(
+      OptionGroup::target,
+      {{"cluster", kind.common(),
+        "preset (see 'dflop clusters') or cluster file; a100-80g:4 is four nodes, a100-80g:15+h100:1 mixes "
+        "nodes of two GPU types, with the links of the first, and places ranks in this order"}});
+}
+
+void add_target_options(Options& options) {
+  add_model_option(options, text("NAME|FILE|DIR").required());
+  add_cluster_option(options, text("NAME[:NODES]|FILE[:NODES]").required());
+}
+
+void add_plan_option(Options& options, const ValueKind& kind) {
+  options.add({{"plan", kind.common(), "plan file, from 'dflop plan'"}});
+}
+
+void add_gbs_option(Options& options, const ValueKind& kind) {
+  options.add(
+      OptionGroup::batches,
+      {{"gbs", kind.common(), "global batch size, in samples; may be left out if a plan or grid gives it"}});
+}
+
+void add_iterations_option(Options& options, std::int64_t usual) {
+  options.add(OptionGroup::batches, {{"iterations", whole("K", usual).common(), "number of global batches"}});
+}
+
+void add_seed_option(Options& options) {
+  options.add(OptionGroup::batches, {{"seed", whole("S", 1), "seed of all random choices"}});
+}
+
+void add_batch_options(Options& options) {
+  add_gbs_option(options, whole("N").required());
+  add_iterations_option(options, 8);
+  add_seed_option(options);
+}
+
+void add_delay_options(Options& options) {
+  options.add(
+      OptionGroup::batches,
+      {
+          {"delay-outliers", whole("K", 0),
+           "delay samples that cost more than the mean bin by fewer than K batches so that they run in the "
+           "same batch; this changes the sample order, but each sample still comes once per pass; 0: no delay"},
+          {"outlier-bins", text("MxD"),
+           "microbatches and dp ranks by which outliers are judged; required if there is no plan yet; default: "
+           "the plan's or, if a run continues under another plan, the first run's"},
+      });
+}
+
+void add_objective_option(Options& options) {
+  options.add(
+      OptionGroup::scheduler,
+      {
+          {"objective", text("published|bins|makespan"),
+           "what to minimize: the largest bin, with its own encoder work (published) or with the encoder "
+           "work that the bins of a microbatch share (bins), or the iteration time (makespan); default: the "
+           "plan's, else the method's own; in 'partition' bins"},
+      });
+}
+
+void add_bin_order_option(Options& options) {
+  options.add(
+      OptionGroup::scheduler,
+      {
+          {"bin-order", text(joined<BinOrder>()),
+           "which bin becomes which microbatch: similar bins share a microbatch, the largest in the middle "
+           "(alike), or the order of the method (solver); default: alike for methods that use costs. Ignored "
+           "by a search for the makespan, which places samples itself"},
+      });
+}
+
+void add_memory_options(Options& options) {
+  options.add(
+      OptionGroup::scheduler,
+      {
+          {"respect-memory", flag(),
+           "keep every rank within GPU memory: a schedule that needs more is repaired or infeasible. 'plan' "
+           "stores the choice in the plan (default with planner search), 'schedule' and 'train' follow it"},
+          {"no-respect-memory", flag(), "do not keep ranks within GPU memory, whatever the plan says"},
+      });
+}
+
+void add_scheduler_option(Options& options, const ValueKind& kind) {
+  options.add(OptionGroup::scheduler, {{"scheduler", kind.common(), "microbatch scheduler"}});
+}
+
+void add_token_cap_option(Options& options) {
+  options.add(OptionGroup::scheduler,
+              {{"token-cap", whole("N"), "max LLM tokens of a bin: a microbatch on one dp rank"}});
+}
+
+void add_work_option(Options& options) {
+  options.add(
+      OptionGroup::scheduler,
+      {{"steps", whole("N"),
+        fmt::format("search work for each batch, in steps of the method ({} in 'partition': nodes); same "
+                    "result on every machine",
+                    joined(scheduler_names(Budget::nodes)))}});
+}
+
+void add_time_limit_option(Options& options) {
+  options.add(
+      OptionGroup::scheduler,
+      {{"time-limit", number("SECONDS"),
+        fmt::format("wall-clock limit instead of a limit on work, for each batch or, in 'plan', for the "
+                    "whole search; the result depends on the machine; {}: up to {} samples x bins",
+                    joined(scheduler_names(Budget::nodes)), kTimeLimitBinaries)}});
+}
+
+void add_scheduler_options(Options& options) {
+  static const std::string names = joined(scheduler_names());
+  const std::string exact = joined(scheduler_names(Budget::nodes));
+  const std::string nodes = fmt::format(
+      "branch-and-bound nodes of {}; same result on every machine; above {} samples x bins only its local "
+      "search runs",
+      exact, kNodeBudgetBinaries);
+  add_scheduler_option(options, text(names, "ilp"));
+  add_objective_option(options);
+  add_bin_order_option(options);
+  add_token_cap_option(options);
+  add_memory_options(options);
+  add_work_option(options);
+  options.add(OptionGroup::scheduler, {{"node-budget", whole("N"), nodes}});
+  add_time_limit_option(options);
+}
+
+void add_scheduler_command_options(Options& options) {
+  options.add(
+      OptionGroup::scheduler,
+      {
+          {"scheduler-command", text("COMMAND"),
+           "your own scheduler, instead of --scheduler: a process that reads the items of a batch and answers "
+           "with their bins, one line of JSON each, such as 'python3 experiments/examples/scheduler.py' "
+           "(docs/schedule-file.md)"},
+          {"scheduler-timeout", number("SECONDS", kCommandTimeout.count()),
+           "max time for each answer of the command, in seconds"},
+      });
+}
+
+void add_search_options(Options& options) {
+  options.add(
+      OptionGroup::search,
+      {
+          {"plan-objective", text(joined<PlanObjective>(), "mean"),
+           "what to minimize over iterations; cvar: mean of the slowest quarter"},
+          {"layout", text(joined<Layout>()), "consider only plans of this layout"},
+          {"no-shared", flag(),
+           "exclude plans whose modules share GPUs (docs/shares.md; not confirmed on a GPU). "
+           "If an order, tp, pp, dp or microbatches are given, they are already excluded unless '--layout "
+           "shared' is given"},
+          {"no-padded-heads", flag(),
+           "exclude tp values that do not divide the heads of encoder or LLM: dflop pads heads to a multiple, "
+           "Megatron-LM rejects such a tp"},
+          {"budget", whole("N"),
+           "approximate number of instructions to simulate; same result on every machine; "
+           "default: 90,000 per GPU, within 3 to 12 million, and 4 million above 128 GPUs"},
+          {"seed-plans", texts("FILE..."),
+           "plans known to be good in a similar setting, such as slower links, that match the "
+           "other options; the result is never worse"},
+      });
+}
+
+void add_dp_option(Options& options, const ValueKind& kind) {
+  options.add(OptionGroup::plan,
+              {{"dp", kind, "dp ranks (replicas) of the LLM, and of an encoder on the same ranks"}});
+}
+
+void add_encoder_dp_option(Options& options, const ValueKind& kind) {
+  options.add(OptionGroup::plan, {{"encoder-dp", kind, "replicas of an encoder on its own ranks"}});
+}
+
+void add_microbatches_option(Options& options) {
+  options.add(OptionGroup::plan, {{"microbatches", whole("N"), "microbatches of each dp rank of the LLM"}});
+}
+
+void add_wish_options(Options& options) {
+  options.add(OptionGroup::plan,
+              {{"tp", whole("N"), "tensor parallelism of the LLM, and of an encoder on the same ranks"},
+               {"pp", whole("N"), "pipeline ranks of the LLM, and of an encoder on the same ranks"}});
+  add_dp_option(options, whole("N"));
+  options.add(OptionGroup::plan,
+              {{"encoder-tp", whole("N"), "tensor parallelism of an encoder on its own ranks"},
+               {"encoder-pp", whole("N"), "pipeline ranks of an encoder on its own ranks"}});
+  add_encoder_dp_option(options, whole("N"));
+  add_microbatches_option(options);
+}
+
+void add_no_sequence_parallel_option(Options& options) {
+  options.add(OptionGroup::plan,
+              {{"no-sequence-parallel", flag(), "keep full activations on every tp rank"}});
+}
+
+void add_measured_tp_options(Options& options) {
+  options.add(OptionGroup::times, {{"tp", wholes("N", 1), "tp values to measure, one after the other"}});
+  add_no_sequence_parallel_option(options);
+}
+
+void add_training_steps_option(Options& options, const ValueKind& kind) {
+  options.add({{"steps", kind.common(),
+                "number of training steps (iterations); of each plan, if there are several"}});
+}
+
+void add_uncounted_steps_option(Options& options) {
+  options.add({{"warm-up", whole("N", 3), "steps of each plan before these, which do not count"}});
+}
+
+void add_schedule_option(Options& options, const ValueKind& kind) {
+  options.add({{"schedule", kind.common(),
+                "schedule file, from 'dflop schedule', or your own (docs/schedule-file.md)"}});
+}
+
+void add_trace_option(Options& options, const ValueKind& kind) {
+  options.add({{"trace", kind.common(),
+                "recorded timeline (.json, .json.gz), from 'dflop train --record', 'dflop import --out' or "
+                "'dflop simulate --out'"}});
+}
+
+void add_order_file_option(Options& options) {
+  options.add(OptionGroup::what_if,
+              {{"order", text("FILE"),
+                "run the steps of this file instead of a pipeline schedule's (docs/own-files.md)"}});
+}
+
+void add_profile_file_option(Options& options) {
+  options.add(OptionGroup::times,
+              {{"profile", text("FILE"),
+                "profile, from 'dflop profile' or dflop.torch.profile(): predict with its measured times "
+                "instead of the cluster's GPU and links; memory is still the cluster's"}});
+}
+
+void add_kernels_file_option(Options& options, const ValueKind& kind) {
+  options.add(
+      OptionGroup::times,
+      {{"kernels-file", kind,
+        "kernel file, from 'dflop kernels tune' or 'dflop train --kernels learn' (default of --kernels: "
+        "dflop.kernels); for predictions: convert the --profile, measured with the default kernels, to "
+        "the fastest kernels of this file"}});
+}
+
+void add_foreign_profile_option(Options& options) {
+  options.add(OptionGroup::times,
+              {{"foreign-profile", flag(), "accept a profile that was measured on another machine"}});
+}
+
+void add_extrapolate_option(Options& options) {
+  options.add(OptionGroup::times,
+              {{"extrapolate", flag(),
+                "with a GPU's profile: allow microbatches more than twice as large as the measured ones"}});
+}
+
+void add_measuring_time_option(Options& options, double usual) {
+  options.add(OptionGroup::times, {{"budget-s", number("S", usual), "time for measuring, in seconds"}});
+}
+
+void add_random_weights_option(Options& options) {
+  options.add(
+      {{"random-weights", flag(), "start from random weights, even if the model's folder has weights"}});
+}
+
+void add_html_option(Options& options) {
+  options.add(OptionGroup::output, {{"html", text("FILE").common(), "write an HTML page with pictures"}});
+}
+
+void add_perfetto_option(Options& options) {
+  options.add(OptionGroup::output,
+              {{"perfetto", text("FILE").common(), "write a trace for ui.perfetto.dev (.json, .json.gz)"}});
+}
+
+void add_truth_option(Options& options, bool required) {
+  ValueKind files = texts("FILE...").repeatable();
+  files.is_required = required;
+  options.add({
+      {"truth", files, "measured iterations (CSV), like those in traces/ground_truth"},
+  });
+}
+
+}  // namespace dflop
