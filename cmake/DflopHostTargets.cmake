@@ -15,7 +15,7 @@ function(dflop_host_target name)
     return()
   endif()
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/host/*.cpp)
-  list(FILTER sources EXCLUDE REGEX "/(host_kernels|onednn|openblas|scratch|team|team_kernels)\\.cpp$")  # these run on any processor
+  list(FILTER sources EXCLUDE REGEX "/(host_kernels|onednn|scratch|team|team_kernels)\\.cpp$")  # these run on any processor
   string(TOUPPER ${name} upper)
   add_library(dflop_kernels_${name} OBJECT ${sources})
   dflop_unity(dflop_kernels_${name} ${sources})

@@ -7,7 +7,6 @@
 #include <set>
 
 #include "kernels/host/host_kernels.hpp"
-#include "kernels/host/library_products.hpp"
 
 namespace dflop {
 
@@ -17,12 +16,6 @@ std::string host_isa() {
     if (has_host_target(target)) isa += (isa.empty() ? "" : ", ") + std::string(to_string(target));
   }
   return isa;
-}
-
-std::string host_libraries() {
-  const std::string onednn = host::onednn_version();
-  const std::string openblas = host::openblas_version();
-  return onednn + (onednn.empty() || openblas.empty() ? "" : ", ") + openblas;
 }
 
 std::vector<int> cores_first(const std::vector<int>& processors, const std::function<int(int)>& core_of) {

@@ -16,10 +16,6 @@ namespace dflop {
 /// Returns the processor's vector instruction sets that kernels use: "portable, avx2".
 std::string host_isa();
 
-/// Returns the libraries that provide some of the host's kernel variants: "oneDNN 2.6.3, OpenBLAS 0.3.21";
-/// empty if there are none.
-std::string host_libraries();
-
 /// Sorts processors: first one of each core, then the others, which share a core with one of the first
 /// (hyperthreads). core_of() returns the same number for processors of the same core.
 std::vector<int> cores_first(const std::vector<int>& processors, const std::function<int(int)>& core_of);

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "core/error.hpp"
-#include "kernels/host/library_products.hpp"
+#include "kernels/host/onednn.hpp"
 #include "kernels/host/scratch.hpp"
 #include "kernels/host/team_kernels.hpp"
 #include "kernels/host/variants.hpp"
@@ -207,7 +207,6 @@ std::unique_ptr<Kernels> make_host_kernels(DType dtype, HostTarget target, Team*
     if (has_own && has_host_target(compiled.target)) compiled.add_operations(*kernels, own);
   }
   host::add_onednn(*kernels);
-  host::add_openblas(*kernels);
   if (team != nullptr) return team::make_team_kernels(std::move(kernels), *team);
   return kernels;
 }

@@ -31,7 +31,7 @@ HostTarget fastest_host_target();
 /// whole vector. bf16 operations compute in f32 and round the result, so they are slower than f32.
 ///
 /// Linear layers, activations and attention have variants: those of the target itself, of all wider targets
-/// that the processor supports, and of oneDNN and OpenBLAS if their libraries are installed.
+/// that the processor supports, and of oneDNN if its library is installed.
 ///
 /// With a team, which must outlive the kernels, operations are cut into chunks for its threads. Chunks depend
 /// only on shapes, so results are the same for all teams; they differ by rounding from results without a

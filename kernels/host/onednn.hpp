@@ -1,0 +1,16 @@
+// oneDNN's matrix products make variants of the linear layers.
+#pragma once
+
+#include <string>
+
+#include "kernels/kernels.hpp"
+
+namespace dflop::host {
+
+/// Adds oneDNN's linear layers if its library is installed and the kernels compute in f32.
+void add_onednn(Kernels& kernels);
+
+/// Returns "oneDNN 2.6.3"; empty if add_onednn() finds no library.
+std::string onednn_version();
+
+}  // namespace dflop::host
