@@ -1,4 +1,4 @@
-// These activations use the same formulas as kernels/host/activations.cpp.
+// The formulas are those of kernels/host/activations.cpp.
 #include <numbers>
 
 #include "kernels/cuda/themes.hpp"
@@ -7,58 +7,54 @@
 namespace dflop::cuda {
 namespace {
 
-// gelu(x) = x * sigmoid(kLinear * x + kCubic * x^3)
+// The formula is gelu(x) = x * sigmoid(kLinear * x + kCubic * x^3)
 constexpr float kLinear = static_cast<float>(2.0 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi);
 constexpr float kCubic = kLinear * 0.044715f;
 
 __device__ float sigmoid(float x) {
-  // This is accurate to two units in the last place. An exact division takes ten instructions.
-  return __fdividef(1.0f, 1.0f + __expf(-x));
+  return __fdividef(1.0f,
+                    1.0f + __expf(-x));  // two units of the last place; an exact one is ten instructions
 }
 
 __device__ float gelu_gate(float x) {
   return sigmoid(x * (kLinear + kCubic * x * x));
 }
 
-template <typename T>
+// Each of these has a function of one value, or its slope, and the operation's name.
+
 struct Gelu {
-  T* y;
-  const T* x;
+  static constexpr const char* kName = "gelu";
+  __device__ float operator()(float x) const { return x * gelu_gate(x); }
+};
 
-  template <int width>
-  __device__ void operator()(Width<width>, std::int64_t first) const {
-    float values[width];
-    load(values, x + first);
-#pragma unroll
-    for (float& value : values) value *= gelu_gate(value);
-    store(y + first, values);
+struct GeluSlope {
+  static constexpr const char* kName = "gelu_backward";
+  __device__ float operator()(float x) const {
+    const float gate = gelu_gate(x);
+    return gate * (1.0f + x * (1.0f - gate) * (kLinear + 3.0f * kCubic * x * x));
   }
 };
 
-template <typename T>
-struct GeluBackward {
-  T* dx;
-  const T* dy;
-  const T* x;
-
-  template <int width>
-  __device__ void operator()(Width<width>, std::int64_t first) const {
-    float values[width];
-    float slopes[width];
-    load(values, x + first);
-    load(slopes, dy + first);
-#pragma unroll
-    for (int i = 0; i < width; ++i) {
-      const float value = values[i];
-      const float gate = gelu_gate(value);
-      slopes[i] *= gate * (1.0f + value * (1.0f - gate) * (kLinear + 3.0f * kCubic * value * value));
-    }
-    store(dx + first, slopes);
-  }
-};
-
-template <typename T>
 struct GeluErf {
+  static constexpr const char* kName = "gelu_erf";
+  __device__ float operator()(float x) const {
+    return x * normcdff(x);  // keeps its digits far below zero
+  }
+};
+
+struct GeluErfSlope {
+  static constexpr const char* kName = "gelu_erf_backward";
+  __device__ float operator()(float x) const {
+    constexpr float kDensity = static_cast<float>(std::numbers::inv_sqrtpi / std::numbers::sqrt2);
+    // What __expf is off by is less than 1e-7 of dy: where its relative error is large, the density is
+    // small.
+    return normcdff(x) + x * kDensity * __expf(-0.5f * x * x);
+  }
+};
+
+/// Sets y = f(x).
+template <typename T, typename F>
+struct Map {
   T* y;
   const T* x;
 
@@ -67,36 +63,31 @@ struct GeluErf {
     float values[width];
     load(values, x + first);
 #pragma unroll
-    for (float& value : values) value *= normcdff(value);  // unlike 1 + erf(x), accurate far below zero
+    for (float& value : values) value = F()(value);
     store(y + first, values);
   }
 };
 
-template <typename T>
-struct GeluErfBackward {
+/// Sets dx = dy * slope(x).
+template <typename T, typename Slope>
+struct MapBackward {
   T* dx;
   const T* dy;
   const T* x;
 
   template <int width>
   __device__ void operator()(Width<width>, std::int64_t first) const {
-    constexpr float kDensity = static_cast<float>(std::numbers::inv_sqrtpi / std::numbers::sqrt2);
     float values[width];
     float slopes[width];
     load(values, x + first);
     load(slopes, dy + first);
 #pragma unroll
-    for (int i = 0; i < width; ++i) {
-      const float value = values[i];
-      // The error of __expf is less than 1e-7 of dy: its relative error is large only where the density is
-      // small.
-      slopes[i] *= normcdff(value) + value * kDensity * __expf(-0.5f * value * value);
-    }
+    for (int i = 0; i < width; ++i) slopes[i] *= Slope()(values[i]);
     store(dx + first, slopes);
   }
 };
 
-/// Returns the index in x of the gate of y's value `first`. The gated value is `columns` values further.
+/// Returns where the gate of the value `first` of y lies in x; what it opens lies `columns` further.
 __device__ std::int64_t gate_place(std::int64_t first, std::int64_t columns) {
   return first + first / columns * columns;
 }
@@ -105,7 +96,7 @@ template <typename T>
 struct Swiglu {
   T* y;
   const T* x;
-  std::int64_t columns;  ///< columns of y
+  std::int64_t columns;  ///< of y
 
   template <int width>
   __device__ void operator()(Width<width>, std::int64_t first) const {
@@ -125,7 +116,7 @@ struct SwigluBackward {
   T* dx;
   const T* dy;
   const T* x;
-  std::int64_t columns;  ///< columns of dy
+  std::int64_t columns;  ///< of dy
 
   template <int width>
   __device__ void operator()(Width<width>, std::int64_t first) const {
@@ -148,37 +139,22 @@ struct SwigluBackward {
   }
 };
 
-void gelu(const CudaTarget& target, Matrix y, ConstMatrix x) {
+template <typename F>
+void map(const CudaTarget& target, Matrix y, ConstMatrix x) {
   with_type(target, [&](auto type) {
     using T = decltype(type);
-    const Gelu<T> f{values_of<T>(y), values_of<T>(x)};
-    each_value<kVector<T>>(target, "gelu", y.size(), fit_vectors<T>(0, y.data, x.data), f);
+    const Map<T, F> f{values_of<T>(y), values_of<T>(x)};
+    each_value<kVector<T>>(target, F::kName, y.size(), fit_vectors<T>(0, y.data, x.data), f);
   });
 }
 
-void gelu_backward(const CudaTarget& target, Matrix dx, ConstMatrix dy, ConstMatrix x) {
+template <typename Slope>
+void map_backward(const CudaTarget& target, Matrix dx, ConstMatrix dy, ConstMatrix x) {
   with_type(target, [&](auto type) {
     using T = decltype(type);
-    const GeluBackward<T> f{values_of<T>(dx), values_of<T>(dy), values_of<T>(x)};
+    const MapBackward<T, Slope> f{values_of<T>(dx), values_of<T>(dy), values_of<T>(x)};
     const bool aligned = fit_vectors<T>(0, dx.data, dy.data, x.data);
-    each_value<kVector<T>>(target, "gelu_backward", dx.size(), aligned, f);
-  });
-}
-
-void gelu_erf(const CudaTarget& target, Matrix y, ConstMatrix x) {
-  with_type(target, [&](auto type) {
-    using T = decltype(type);
-    const GeluErf<T> f{values_of<T>(y), values_of<T>(x)};
-    each_value<kVector<T>>(target, "gelu_erf", y.size(), fit_vectors<T>(0, y.data, x.data), f);
-  });
-}
-
-void gelu_erf_backward(const CudaTarget& target, Matrix dx, ConstMatrix dy, ConstMatrix x) {
-  with_type(target, [&](auto type) {
-    using T = decltype(type);
-    const GeluErfBackward<T> f{values_of<T>(dx), values_of<T>(dy), values_of<T>(x)};
-    const bool aligned = fit_vectors<T>(0, dx.data, dy.data, x.data);
-    each_value<kVector<T>>(target, "gelu_erf_backward", dx.size(), aligned, f);
+    each_value<kVector<T>>(target, Slope::kName, dx.size(), aligned, f);
   });
 }
 
@@ -202,10 +178,10 @@ void swiglu_backward(const CudaTarget& target, Matrix dx, ConstMatrix dy, ConstM
 }  // namespace
 
 void set_activations(Kernels& kernels, const CudaTarget& target) {
-  kernels.gelu.set<gelu>(target);
-  kernels.gelu_backward.set<gelu_backward>(target);
-  kernels.gelu_erf.set<gelu_erf>(target);
-  kernels.gelu_erf_backward.set<gelu_erf_backward>(target);
+  kernels.gelu.set<map<Gelu>>(target);
+  kernels.gelu_backward.set<map_backward<GeluSlope>>(target);
+  kernels.gelu_erf.set<map<GeluErf>>(target);
+  kernels.gelu_erf_backward.set<map_backward<GeluErfSlope>>(target);
   kernels.swiglu.set<swiglu>(target);
   kernels.swiglu_backward.set<swiglu_backward>(target);
 }
