@@ -132,10 +132,6 @@ double bytes_on_link(const Message& message, const Program& program) {
   return static_cast<double>(message.port_bytes.count) / links;
 }
 
-Seconds ring_all_reduce(const Link& link, int ranks, double bytes) {
-  return 2 * ring_half(link, ranks, bytes);
-}
-
 Seconds tensor_all_reduce_time(const ClusterSpec& cluster, int tp, double bytes) {
   const int nodes = (tp + cluster.gpus_per_node - 1) / cluster.gpus_per_node;
   const int on_node = (tp + nodes - 1) / nodes;

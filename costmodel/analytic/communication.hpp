@@ -47,11 +47,6 @@ double network_bandwidth(const ClusterSpec& cluster, const Collective& collectiv
 /// Returns the time of a phase with nothing else on the links.
 Seconds phase_time(const ClusterSpec& cluster, const CollectivePhase& phase, double network_bandwidth);
 
-/// Returns the time of a ring all-reduce of `bytes` on each of `ranks`: 2 (n - 1) steps of bytes / n (Thakur
-/// et al. 2005; Patarasuk and Yuan 2009). An all-gather and a reduce-scatter, as under sequence parallelism,
-/// together move as many bytes. One rank takes no time.
-Seconds ring_all_reduce(const Link& link, int ranks, double bytes);
-
 /// Returns the time of an all-reduce of one tensor over a tp group. Inside one node it is a ring. If tp
 /// exceeds the GPUs of a node, there are rings inside each node and rings between nodes, each over GPUs of
 /// the same position, which carry a part of the tensor. NCCL sends in chunks and the rings work on different

@@ -25,10 +25,6 @@ struct PlannerKind {
 /// Returns the planner with this name. @throws Error (usage) for an unknown name.
 const PlannerKind& find_planner(std::string_view name);
 
-inline std::unique_ptr<Planner> make_planner(std::string_view name) {
-  return find_planner(name).make();
-}
-
 /// Returns the names of all planners, in listing order.
 std::vector<std::string_view> planner_names();
 

@@ -38,7 +38,7 @@ struct Study {
 void plan_by(benchmark::State& state, const char* planner) {
   const Study study(state.range(0), static_cast<int>(state.range(1)));
   PlanResult result;
-  for (auto _ : state) result = make_planner(planner)->plan(study.request);
+  for (auto _ : state) result = find_planner(planner).make()->plan(study.request);
   state.counters["configurations"] = static_cast<double>(result.candidates);
   state.counters["objective_s"] = result.objective.count();
 }

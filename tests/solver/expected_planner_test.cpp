@@ -10,6 +10,7 @@
 #include "solver/schedulers/schedulers.hpp"
 #include "tests/costmodel/fixtures.hpp"
 #include "tests/solver/fixtures.hpp"
+#include "tests/solver/published_objective.hpp"
 
 namespace dflop {
 namespace expected_planner_test {
@@ -93,7 +94,7 @@ struct Case {
   }
 
   double objective(const Plan& plan) const {
-    return published_objective(plan, model, costs(), planning_items(profile)).count();
+    return testing::published_objective(plan, model, costs(), planning_items(profile)).count();
   }
 
   bool fits(const Plan& plan) const {

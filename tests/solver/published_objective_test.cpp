@@ -4,6 +4,7 @@
 
 #include "solver/planners/expected/module_durations.hpp"
 #include "tests/solver/fixtures.hpp"
+#include "tests/solver/published_objective.hpp"
 
 namespace dflop {
 namespace published_objective_test {
@@ -36,7 +37,7 @@ TEST(PublishedObjective, WorkedByHand) {
   //     E = 2 * 40 * 2 * 3 ms = 0.48 s, L = 4 * 60 * 4 / 2 * 3 ms = 1.44 s, T = 5.76
   //   no tiles, 100 tokens: E = 0, L = 4 * 100 * 4 / 2 * 3 ms = 2.4 s, T = 9.6
   //   40 tiles, 60 tokens: E = 2 * 400 * 2 * 3 ms = 4.8 s, L = 1.44 s, T = 19.2
-  EXPECT_NEAR(published_objective(plan, model, cost, items).count(), (5.76 + 9.6 + 19.2) / 3, 1e-12);
+  EXPECT_NEAR(testing::published_objective(plan, model, cost, items).count(), (5.76 + 9.6 + 19.2) / 3, 1e-12);
 }
 
 }  // namespace published_objective_test

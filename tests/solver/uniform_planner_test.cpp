@@ -233,11 +233,11 @@ TEST(UniformPlanner, ReportsProgressUpToTheTotal) {
 TEST(Planners, AreMadeByName) {
   std::string all;
   for (const std::string_view name : planner_names()) {
-    EXPECT_EQ(make_planner(name)->name(), name);
+    EXPECT_EQ(find_planner(name).make()->name(), name);
     all += (all.empty() ? "" : ", ") + std::string(name);
   }
   try {
-    make_planner("alpa");
+    find_planner("alpa");
     FAIL() << "expected an error";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::usage);

@@ -39,8 +39,7 @@ struct Pair {
 
 /// A View says how closely a candidate has been examined.
 enum class View : std::uint8_t {
-  modules,  // each module by itself with its best number of microbatches
-  pair,     // coarse sums of both, with their best number of microbatches
+  pair,     // coarse sums of both modules, with their best number of microbatches
   range,    // the same for the candidate's own numbers of microbatches
   bundles,  // one number of microbatches, items in bundles
   items,    // one number of microbatches, all items: the objective itself
@@ -53,7 +52,7 @@ struct Candidate {
   std::int32_t pair = 0;
   std::int32_t fewest = 1;  // microbatches
   std::int32_t most = 1;    // microbatches
-  View view = View::modules;
+  View view = View::pair;
 
   bool operator>(const Candidate& other) const {
     return std::tie(bound_s, pair, fewest) > std::tie(other.bound_s, other.pair, other.fewest);
@@ -120,8 +119,6 @@ class ExpectedSearch {
 
   void add_pairs() {
     const Bytes usable = request_.cluster.gpu.usable_memory();
-    const std::vector<double> encoder_bounds = bounds_alone(encoder_);
-    const std::vector<double> llm_bounds = bounds_alone(llm_);
     std::vector<std::vector<std::int32_t>> llm_of_ranks(request_.cluster.gpus());
     const std::vector<ModuleChoice>& llms = llm_.all().choices;
     for (std::size_t l = 0; l < llms.size(); ++l) {
@@ -137,8 +134,8 @@ class ExpectedSearch {
         configurations_ += most;
         const Bytes needed = std::max(encoders[e].model_state, llms[l].model_state);
         if (needed <= usable) {
-          candidates.push_back({std::max(encoder_bounds[e], llm_bounds[l]),
-                                static_cast<std::int32_t>(pairs_.size()), 1, most, View::modules});
+          candidates.push_back(
+              {pair_bound(pair, most), static_cast<std::int32_t>(pairs_.size()), 1, most, View::pair});
           pairs_.push_back(pair);
         } else if (!least_missed || needed < *least_missed) {
           least_missed = needed;
@@ -149,21 +146,14 @@ class ExpectedSearch {
     front_ = decltype(front_)(std::greater<>(), std::move(candidates));
   }
 
-  /// Returns, per choice of a module, a bound on all pairs with it.
-  std::vector<double> bounds_alone(const ModuleDurations& module) const {
-    const std::vector<ModuleChoice>& choices = module.all().choices;
-    std::vector<double> bounds(choices.size());
-    parallel_for(choices.size(), [&](std::size_t c) {
-      const int pp = module.pipeline(choices[c]).pp;  // the other module has at least one stage
-      double best = std::numeric_limits<double>::infinity();
-      const int most = &module == &llm_ ? request_.gbs / choices[c].dp : request_.gbs;
-      for_each_range(most, [&](int fewest, int last) {
-        best = std::min(best, mean_over_items(module.coarse_sum(choices[c], last), fewest + pp));
-        return true;
-      });
-      bounds[c] = best * kWithoutRounding;
+  /// Returns a bound on all numbers of microbatches of a pair.
+  double pair_bound(const Pair& pair, int most) const {
+    double best = std::numeric_limits<double>::infinity();
+    for_each_range(most, [&](int fewest, int last) {
+      best = std::min(best, coarse_bound(pair, fewest, last));
+      return coarse_bound(pair, fewest, most) < best;  // otherwise more are no better
     });
-    return bounds;
+    return best;
   }
 
   /// Takes the most promising candidates, up to the first that is decided, and examines them more closely.
@@ -175,10 +165,8 @@ class ExpectedSearch {
       const Candidate candidate = front_.top();
       front_.pop();
       if (candidate.most < pairs_[candidate.pair].fewest) continue;
-      if (candidate.view == View::modules) {
-        look_at_pair(candidate);
+      if (candidate.view == View::pair) {
         ++news;
-      } else if (candidate.view == View::pair) {
         for_each_range(candidate.most, [&](int fewest, int most) {
           add_range(candidate, fewest, most);
           return true;
@@ -200,17 +188,6 @@ class ExpectedSearch {
       front_.push(priced.candidate);
     }
     return news;
-  }
-
-  void look_at_pair(Candidate candidate) {
-    const Pair& pair = pairs_[candidate.pair];
-    candidate.bound_s = std::numeric_limits<double>::infinity();
-    for_each_range(candidate.most, [&](int fewest, int most) {
-      candidate.bound_s = std::min(candidate.bound_s, coarse_bound(pair, fewest, most));
-      return coarse_bound(pair, fewest, candidate.most) < candidate.bound_s;  // otherwise more are no better
-    });
-    candidate.view = View::pair;
-    front_.push(candidate);
   }
 
   void add_range(const Candidate& candidate, int fewest, int most) {
@@ -235,8 +212,7 @@ class ExpectedSearch {
     return mean_over_items(sum, steps(pair, fewest)) * kWithoutRounding;
   }
 
-  /// Bounds a task. With all items the bound is the objective, summed in the same order as in
-  /// published_objective().
+  /// Bounds a task. With all items the bound is the objective.
   double bound(const Task& task) {
     const bool exact = task.candidate.view == View::items;
     const std::vector<Bundle>& bundles = exact ? items_.single : items_.bundles;
@@ -333,23 +309,6 @@ class ExpectedSearch {
 };
 
 }  // namespace
-
-Seconds published_objective(const Plan& plan, const ModelSpec& model, const CostModel& cost,
-                            std::span<const Sample> items) {
-  const std::vector<Stage> stages = plan_stages(plan, model);
-  const auto encoder = std::span(stages).first(plan.encoder.pp);
-  const auto llm = std::span(stages).subspan(plan.encoder.pp);
-  const std::int64_t encoder_shares = std::int64_t{plan.microbatches} * plan.encoder.dp;
-  const std::int64_t llm_shares = std::int64_t{plan.microbatches} * plan.llm.dp;
-  Seconds sum{0};
-  for (const Sample& item : items) {
-    const Work encoder_work{share_of_batch(item.encoder(), plan.gbs, encoder_shares), {}};
-    const Work llm_work{{}, share_of_batch(item.llm(), plan.gbs, llm_shares)};
-    sum += std::max(slowest_stage(cost, encoder, encoder_work), slowest_stage(cost, llm, llm_work));
-  }
-  const int steps = plan.microbatches + plan.encoder.pp + plan.llm.pp - 1;
-  return sum * (static_cast<double>(steps) / static_cast<double>(items.size()));
-}
 
 std::vector<Sample> planning_items(std::span<const Sample> profile) {
   std::vector<Sample> items;

@@ -10,18 +10,14 @@
 
 namespace dflop {
 
-/// Returns the mean over `items` of T(d) = (N_mb + E_pp + L_pp - 1) * max(E_dur(d), L_dur(d)) for a
-/// disaggregated plan. E_dur(d) is the forward and backward time on the slowest encoder stage of a microbatch
-/// filled with copies of d, which is share_of_batch(d, gbs, N_mb * E_dp). L_dur(d) is the same for the LLM
-/// with N_mb * L_dp (DFLOP, section on the data-aware 3D parallelism optimizer).
-Seconds published_objective(const Plan& plan, const ModelSpec& model, const CostModel& cost,
-                            std::span<const Sample> items);
-
-/// An ExpectedPlanner finds tp, pp and dp of encoder and LLM and the number of microbatches that minimize
-/// published_objective(). It considers all configurations in which the two modules use all GPUs, tp divides
-/// the GPUs of a node, every stage has layers, and the global batch has a sample for every microbatch of
-/// every LLM dp rank. Ties go to the first in the order encoder tp, pp, dp, LLM tp, pp, dp, microbatches.
-/// PlanResult::objective is the objective over planning_items().
+/// An ExpectedPlanner finds tp, pp and dp of encoder and LLM and the number of microbatches that minimize the
+/// mean over planning_items() of T(d) = (N_mb + E_pp + L_pp - 1) * max(E_dur(d), L_dur(d)). E_dur(d) is the
+/// forward and backward time on the slowest encoder stage of a microbatch filled with copies of d, which is
+/// share_of_batch(d, gbs, N_mb * E_dp). L_dur(d) is the same for the LLM with N_mb * L_dp (DFLOP, section on
+/// the data-aware 3D parallelism optimizer). It considers all configurations in which the two modules use all
+/// GPUs, tp divides the GPUs of a node, every stage has layers, and the global batch has a sample for every
+/// microbatch of every LLM dp rank. Ties go to the first in the order encoder tp, pp, dp, LLM tp, pp, dp,
+/// microbatches. PlanResult::objective is this mean.
 ///
 /// The search is exact for cost models whose durations do not fall when there is more work or a stage holds
 /// more. It bounds many numbers of microbatches, the stages of a pipeline, and many items at once. If
