@@ -15,6 +15,7 @@
 #include "core/support/host_cpu.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/options/shared_options.hpp"
+#include "kernels/host/onednn.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
@@ -70,7 +71,7 @@ KernelMachine kernel_machine(const World& world) {
   if (host != nullptr && host->on_host) {
     const std::size_t usable = usable_processors().size();
     machine.processors = static_cast<std::int64_t>(usable > 0 ? usable : std::thread::hardware_concurrency());
-    machine.software = host_libraries();
+    machine.software = host::onednn_version();
     machine.threads = world.quanta();
   } else {
     machine.processors = cuda_device(0).multiprocessors;
