@@ -22,7 +22,7 @@ class RankGuide final : public KernelGuide {
 
   /// Begins a step. `choices` must outlive the step.
   void begin_step(const KernelChoices& choices) { kernels_.begin_step(choices); }
-  std::vector<KernelObservation> end_step() { return kernels_.end_step(); }
+  std::vector<KernelObservation> end_step() const { return kernels_.end_step(); }
 
   std::size_t before(const KernelCall& call, std::size_t variants) override;
   void after(const KernelCall& call, std::size_t variant) override;
@@ -32,7 +32,7 @@ class RankGuide final : public KernelGuide {
 
   std::uint8_t dtype_;
   RankKernels kernels_;
-  ChosenKernel open_;  // the call in progress
+  RankKernels::Chosen open_;  // the call in progress
   Clock::time_point began_;
 };
 

@@ -155,41 +155,6 @@ constexpr std::int64_t kSecondRuns = 6;
 constexpr std::int64_t kMostRuns = 30;
 constexpr double kProbe = double{1 << 28};  // multiplications of the call that predicts others' times
 
-/// A Contest compares the variants of one call.
-class Contest {
- public:
-  Contest(KernelBench& bench, KernelTable::Entry& entry)
-      : bench_(bench), entry_(entry), least_(entry.size(), std::numeric_limits<double>::infinity()) {
-    for (std::size_t v = 0; v < entry.size(); ++v) left_.push_back(v);
-  }
-
-  bool over() const { return left_.size() < 2; }
-
-  /// Runs each remaining variant `times` times, in turns.
-  void run(std::int64_t times) {
-    for (std::int64_t i = 0; i < times; ++i) {
-      for (const std::size_t v : left_) {
-        const double ns = bench_.run_ns(v);
-        entry_[v].add(ns);
-        least_[v] = std::min(least_[v], ns);
-      }
-    }
-  }
-  /// Drops variants whose shortest run, or mean, exceeds `limit` times the best one's.
-  void drop(double limit, bool by_least) {
-    const auto time = [&](std::size_t v) { return by_least ? least_[v] : entry_[v].mean; };
-    double best = std::numeric_limits<double>::infinity();
-    for (const std::size_t v : left_) best = std::min(best, time(v));
-    std::erase_if(left_, [&](std::size_t v) { return v != 0 && time(v) > limit * best; });
-  }
-
- private:
-  KernelBench& bench_;
-  KernelTable::Entry& entry_;
-  std::vector<double> least_;
-  std::vector<std::size_t> left_;  // remaining variants, including the default
-};
-
 /// Returns the approximate number of multiplications of a call. Activations have no inner size and come last.
 double multiplications(const KernelCall& call) {
   return work_of(call) * std::max(call.inner, 1) * (call.length > 0 ? call.outer / 512 : call.outer);
@@ -217,17 +182,30 @@ std::vector<TunedCall> in_order(std::vector<TunedCall> calls) {
 template <typename Over>
 double measure(KernelBench& bench, const KernelCall& call, KernelTable& table, const Over& over) {
   bench.prepare(call);
-  double least_ns = std::numeric_limits<double>::infinity();
-  for (std::size_t v = 0; v < bench.variants(); ++v) least_ns = std::min(least_ns, bench.run_ns(v));
-  over();
-  Contest contest(bench, table.entry(KernelKey(call)));
-  contest.run(kFirstRuns);
-  contest.drop(kFirstRoundLimit, true);
-  for (std::int64_t runs = kFirstRuns; !contest.over() && runs < kMostRuns && !over(); ++runs) {
-    if (runs == kSecondRuns) contest.drop(kSecondRoundLimit, false);
-    contest.run(1);
+  std::vector<std::size_t> left;  // remaining variants, including the default
+  std::vector<double> least;      // shortest run of each variant
+  for (std::size_t v = 0; v < bench.variants(); ++v) {
+    left.push_back(v);
+    least.push_back(bench.run_ns(v));
   }
-  return least_ns;
+  const double first_ns = *std::ranges::min_element(least);
+  over();
+  KernelTable::Entry& entry = table.entry(KernelKey(call));
+  // Drops variants whose time exceeds `limit` times the best one's.
+  const auto drop = [&](double limit, const auto& time) {
+    const double best = time(std::ranges::min(left, {}, time));
+    std::erase_if(left, [&](std::size_t v) { return v != 0 && time(v) > limit * best; });
+  };
+  for (std::int64_t runs = 0; runs < kFirstRuns || (left.size() > 1 && runs < kMostRuns && !over()); ++runs) {
+    for (const std::size_t v : left) {
+      const double ns = bench.run_ns(v);
+      entry[v].add(ns);
+      least[v] = std::min(least[v], ns);
+    }
+    if (runs + 1 == kFirstRuns) drop(kFirstRoundLimit, [&](std::size_t v) { return least[v]; });
+    if (runs + 1 == kSecondRuns) drop(kSecondRoundLimit, [&](std::size_t v) { return entry[v].mean; });
+  }
+  return first_ns;
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 
 #include "backend/host/machine.hpp"
 #include "backend/model/parameter_list.hpp"
-#include "backend/rank_guide.hpp"
 #include "core/quanta.hpp"
 #include "core/refuse.hpp"
 #include "core/support/host_cpu.hpp"
@@ -26,19 +25,6 @@ std::vector<RankContext> in_tp_groups(const std::vector<LocalRank>& ranks, const
     }
   }
   return contexts;
-}
-
-/// Makes the ranks use the chosen kernels. The guides must outlive the measurement.
-std::vector<std::unique_ptr<RankGuide>> guide_all(const std::vector<LocalRank>& ranks,
-                                                  const ProfilerOptions& options) {
-  std::vector<std::unique_ptr<RankGuide>> guides;
-  if (options.kernels == nullptr) return guides;
-  for (const LocalRank& rank : ranks) {
-    guides.push_back(std::make_unique<RankGuide>(options.dtype));
-    guides.back()->begin_step(*options.kernels);
-    rank.kernels->guide(guides.back().get());
-  }
-  return guides;
 }
 
 /// Returns the number of tables that share the budget.
@@ -73,7 +59,6 @@ void add_part(const ModelSpec& model, const TpMode& mode, double share, const Pr
   add_tables(profile, mode, encoder_quanta(world->quanta(), share), [&] {
     std::vector<LocalRank> ranks;
     for (int r = 0; r < world->ranks(); ++r) ranks.emplace_back(*world, r, options.dtype);
-    const std::vector<std::unique_ptr<RankGuide>> guides = guide_all(ranks, options);
     return measure_part(model, in_tp_groups(ranks, mode, 2 * mode.tp), options, progress);
   });
 }
@@ -120,13 +105,11 @@ ProfileTables measure_profile(const ModelSpec& model, World& world, const Profil
   require_live(model);
   std::vector<LocalRank> ranks;
   for (int r = 0; r < world.ranks(); ++r) ranks.emplace_back(world, r, options.dtype);
-  const std::vector<std::unique_ptr<RankGuide>> guides = guide_all(ranks, options);
   ProfileTables profile;
   profile.device = world.device_name();
   profile.cpu = host_cpu();
   profile.software = world.software();
   profile.dtype = to_string(options.dtype);
-  profile.kernels = options.kernels_hash;
   profile.value_bytes = static_cast<std::int64_t>(bytes_of(options.dtype));
   profile.sum_bytes = static_cast<std::int64_t>(sum_bytes_of(options.dtype));
   profile.row_alignment = ranks.front().device->row_alignment();

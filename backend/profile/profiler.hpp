@@ -10,7 +10,6 @@
 
 #include "backend/model/tensor.hpp"
 #include "backend/world.hpp"
-#include "core/kernel_choice/kernel_choices.hpp"
 #include "core/measured/profile.hpp"
 #include "core/model.hpp"
 #include "core/units.hpp"
@@ -43,9 +42,6 @@ struct ProfilerOptions {
   /// This holds earlier results to reuse: tables of the same model, machine and settings, and all-reduces of
   /// more ranks than this run has. Null: none.
   const ProfileTables* earlier = nullptr;
-  /// These choose kernels, from the file with hash `kernels_hash`; null: default kernels run.
-  const KernelChoices* kernels = nullptr;
-  std::string kernels_hash = {};
   /// The profiler calls this whenever a mode is finished and others remain, with a valid profile of the modes
   /// so far.
   std::function<void(const ProfileTables&)> on_tables = {};

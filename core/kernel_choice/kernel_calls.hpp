@@ -26,7 +26,7 @@ struct AttentionHeads {
 };
 
 /// Returns a call of attention or its backward over this many tokens. `pairs` is the sum of the squared
-/// lengths, as Workload counts them. The precision is not set.
+/// lengths, as Workload counts them. The precision is not set. @pre fewer than 512 key heads
 constexpr KernelCall attention_call(KernelOperation operation, const AttentionHeads& heads,
                                     std::int64_t tokens, std::int64_t pairs) {
   return {.operation = operation,

@@ -4,11 +4,11 @@
 
 namespace dflop {
 
-KernelChoice KernelChoices::choice(KernelKey key) const {
-  if (const KernelChoice* own = by_key.find(key)) return *own;
-  const auto nearest = nearest_index(by_key, key, [&](std::size_t i) { return by_key.value(i).measured; });
-  if (!nearest) return {};
-  return {.variant = by_key.value(*nearest).variant};
+KernelChoice KernelChoices::choice(const KernelKey& key) const {
+  const auto own = by_key.find(key);
+  if (own != by_key.end()) return own->second;
+  const auto* measured = nearest(by_key, key, [](const KernelChoice& choice) { return choice.measured; });
+  return measured != nullptr ? KernelChoice{.variant = measured->second.variant} : KernelChoice{};
 }
 
 std::string to_bytes(const KernelChoices& choices) {
@@ -16,9 +16,9 @@ std::string to_bytes(const KernelChoices& choices) {
   writer.add(choices.step);
   writer.add(choices.timed_one_of);
   writer.add(static_cast<std::uint64_t>(choices.by_key.size()));
-  for (std::size_t i = 0; i < choices.by_key.size(); ++i) {
-    writer.add(choices.by_key.keys()[i].bits());
-    writer.add(choices.by_key.value(i));
+  for (const auto& [key, choice] : choices.by_key) {
+    writer.add(key);
+    writer.add(choice);
   }
   return writer.take();
 }
@@ -30,8 +30,8 @@ KernelChoices parse_choices(std::string_view bytes) {
   choices.timed_one_of = reader.get<std::uint32_t>();
   const auto count = reader.get<std::uint64_t>();
   for (std::uint64_t i = 0; i < count; ++i) {
-    const KernelKey key = KernelKey::of_bits(reader.get<std::uint64_t>());
-    choices.by_key.add(key, reader.get<KernelChoice>());
+    const auto key = reader.get<KernelKey>();
+    choices.by_key[key] = reader.get<KernelChoice>();
   }
   return choices;
 }

@@ -2,10 +2,11 @@
 // ranks.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 
-#include "core/kernel_choice/kernel_map.hpp"
+#include "core/kernel_choice/kernel_key.hpp"
 #include "core/kernel_choice/kernel_stats.hpp"
 
 namespace dflop {
@@ -30,22 +31,22 @@ struct KernelChoice {
   }
 };
 
-/// KernelChoices have the choices of one step. A key without a choice uses that of the nearest_index() among
-/// measured keys.
+/// KernelChoices have the choices of one step. A key without a choice uses that of the nearest() measured
+/// key.
 struct KernelChoices {
-  KernelMap<KernelChoice> by_key;
+  std::map<KernelKey, KernelChoice> by_key;
   /// One in this many calls beyond the trials is timed, a different one in each step; 0: none.
   std::uint32_t timed_one_of = 0;
   std::uint64_t step = 0;
 
   bool operator==(const KernelChoices&) const = default;
 
-  KernelChoice choice(KernelKey key) const;
+  KernelChoice choice(const KernelKey& key) const;
 };
 
 /// A KernelObservation is what one rank measured for one key in one step.
 struct KernelObservation {
-  std::uint64_t key = 0;
+  KernelKey key;
   std::int64_t calls = 0;
   std::int64_t timed = 0;
   std::uint32_t variant = 0;

@@ -5,9 +5,13 @@
 #include <array>
 #include <bit>
 #include <compare>
+#include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/names.hpp"
@@ -79,7 +83,7 @@ struct KernelCall {
   /// other operations.
   std::int64_t length = 0;
 
-  bool operator==(const KernelCall&) const = default;
+  auto operator<=>(const KernelCall&) const = default;
 };
 
 /// Returns the work that a call's time is assumed proportional to among calls of one key: tokens or, for
@@ -88,53 +92,49 @@ constexpr double work_of(const KernelCall& call) {
   return static_cast<double>(call.tokens) * (call.length > 0 ? static_cast<double>(call.length) : 1.0);
 }
 
-/// A KernelKey packs a call into 61 bits, with tokens and length reduced to their buckets. No key is 0.
-class KernelKey {
- public:
+/// A KernelKey is a call whose tokens and length are the middles of their buckets.
+struct KernelKey : KernelCall {
   constexpr KernelKey() = default;
-  /// @pre inner and outer are less than 2^21
-  constexpr explicit KernelKey(const KernelCall& call)
-      : bits_((std::uint64_t{1} + static_cast<std::uint64_t>(call.operation)) |
-              std::uint64_t{call.dtype} << 4U | std::uint64_t{call.causal} << 6U |
-              static_cast<std::uint64_t>(call.inner) << 7U | static_cast<std::uint64_t>(call.outer) << 28U |
-              static_cast<std::uint64_t>(count_bucket(call.tokens)) << 49U |
-              static_cast<std::uint64_t>(count_bucket(call.length)) << 55U) {}
-  /// Returns the key with these bits, which must come from bits().
-  static constexpr KernelKey of_bits(std::uint64_t bits) {
-    KernelKey key;
-    key.bits_ = bits;
-    return key;
+  constexpr explicit KernelKey(const KernelCall& call) : KernelCall(call) {
+    tokens = bucket_middle(count_bucket(tokens));
+    length = bucket_middle(count_bucket(length));
   }
-
-  constexpr std::uint64_t bits() const { return bits_; }
-  /// Returns the key of the same call in another precision (a DType).
-  constexpr KernelKey with_dtype(std::uint8_t dtype) const {
-    return of_bits((bits_ & ~(std::uint64_t{3} << 4U)) | std::uint64_t{dtype} << 4U);
-  }
-  /// Returns a call with this key. Its tokens and length are the middles of their buckets.
-  constexpr KernelCall call() const {
-    const auto field = [&](unsigned shift, unsigned width) {
-      return static_cast<std::int32_t>(bits_ >> shift & ((std::uint64_t{1} << width) - 1));
-    };
-    return {static_cast<KernelOperation>(field(0, 4) - 1),
-            static_cast<std::uint8_t>(field(4, 2)),
-            field(7, 21),
-            field(28, 21),
-            field(6, 1) != 0,
-            bucket_middle(field(49, 6)),
-            bucket_middle(field(55, 6))};
-  }
-
-  constexpr KernelOperation operation() const { return static_cast<KernelOperation>((bits_ & 15U) - 1); }
-  constexpr int tokens_bucket() const { return static_cast<int>(bits_ >> 49U & 63U); }
-  constexpr int length_bucket() const { return static_cast<int>(bits_ >> 55U & 63U); }
-  /// Returns a value that is equal for all keys that differ only in tokens and length.
-  constexpr std::uint64_t without_buckets() const { return bits_ & ((std::uint64_t{1} << 49U) - 1); }
-
   auto operator<=>(const KernelKey&) const = default;
-
- private:
-  std::uint64_t bits_ = 0;
 };
+
+struct KernelKeyHash {
+  std::size_t operator()(const KernelKey& key) const {
+    std::uint64_t hash = static_cast<std::uint64_t>(key.operation) << 8U | key.dtype;
+    for (const std::int64_t field :
+         {std::int64_t{key.inner}, std::int64_t{key.outer}, key.tokens, key.length})
+      hash = (hash ^ static_cast<std::uint64_t>(field)) * 0x9E3779B97F4A7C15ull;
+    return hash ^ hash >> 32U;
+  }
+};
+
+/// One key's data is used for another up to this distance in buckets: two octaves.
+inline constexpr int kFarthestBucket = 4;
+
+/// Returns the entry of the key or, if it is absent, of the nearest key with the same operation, precision
+/// and sizes. The distance is the sum of the bucket distances in tokens and length; ties go to the smaller
+/// key. Null if the nearest is farther than kFarthestBucket. Only entries with `holds(value)` count.
+template <typename Value, typename Holds>
+const std::pair<const KernelKey, Value>* nearest(const std::map<KernelKey, Value>& map, const KernelKey& key,
+                                                 const Holds& holds) {
+  const std::pair<const KernelKey, Value>* found = nullptr;
+  int least = kFarthestBucket + 1;
+  for (const auto& entry : map) {
+    KernelCall same_size = entry.first;
+    same_size.tokens = key.tokens;
+    same_size.length = key.length;
+    if (same_size != key || !holds(entry.second)) continue;
+    const int distance = std::abs(count_bucket(entry.first.tokens) - count_bucket(key.tokens)) +
+                         std::abs(count_bucket(entry.first.length) - count_bucket(key.length));
+    if (distance >= least) continue;
+    least = distance;
+    found = &entry;
+  }
+  return found;
+}
 
 }  // namespace dflop

@@ -12,10 +12,8 @@ namespace dflop {
 /// new duration reduces the weight of the older ones by the factor 1 - 1 / window.
 struct KernelStats {
   static constexpr std::int64_t kWindow = 64;
-  static constexpr std::int64_t kMostCount = std::int64_t{1}
-                                             << 53;  // max integer that a double in a file holds exactly
 
-  std::int64_t count = 0;  ///< of all durations, including forgotten ones, up to kMostCount
+  std::int64_t count = 0;  ///< of all durations, including forgotten ones
   double mean = 0;
   double variance = 0;  ///< of these durations, not an estimate for a population
 
@@ -25,7 +23,7 @@ struct KernelStats {
   double weight() const { return static_cast<double>(std::min(count, kWindow)); }
 
   void add(double ns) {
-    count = std::min(count + 1, kMostCount);
+    ++count;
     const double part = 1 / weight();
     const double difference = ns - mean;
     mean += part * difference;
@@ -42,7 +40,7 @@ struct KernelStats {
     const double difference = newer.mean - mean;
     mean = kept == 0 ? newer.mean : mean + difference * more / all;
     variance = (kept * variance + more * newer.variance + difference * difference * kept * more / all) / all;
-    count = std::min(count + newer.count, kMostCount);
+    count += newer.count;
   }
 
   /// Returns half the width of the 95 % confidence interval of the mean: Student's t, accurate to two percent

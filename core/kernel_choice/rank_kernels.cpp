@@ -6,17 +6,12 @@ namespace dflop {
 
 void RankKernels::begin_step(const KernelChoices& choices) {
   choices_ = &choices;
-  for (const KernelKey key : choices.by_key.keys()) add(key);
-  for (std::size_t i = 0; i < keys_.size(); ++i) keys_.value(i) = {.choice = choices.choice(keys_.keys()[i])};
+  for (auto& [key, known] : keys_) known = {choices.choice(key)};
 }
 
-std::size_t RankKernels::add(KernelKey key) {
-  return keys_.add(key, {.choice = choices_->choice(key)});
-}
-
-void RankKernels::observe(const ChosenKernel& chosen, double ns, double scale) {
-  KernelObservation& seen = keys_.value(chosen.index).seen;
-  const KernelChoice& choice = keys_.value(chosen.index).choice;
+void RankKernels::observe(const Chosen& chosen, double ns, double scale) {
+  KernelObservation& seen = chosen.known->seen;
+  const KernelChoice& choice = chosen.known->choice;
   ++seen.timed;
   if (chosen.in_trials && chosen.variant == choice.tried) {
     seen.trials.add(ns * scale);
@@ -34,18 +29,17 @@ void RankKernels::observe(const ChosenKernel& chosen, double ns, double scale) {
   if (chosen.in_trials) seen.in_trials.add(time);
 }
 
-std::vector<KernelObservation> RankKernels::end_step() {
-  std::vector<KernelObservation> seen;
-  for (std::size_t i = 0; i < keys_.size(); ++i) {
-    Known& known = keys_.value(i);
+std::vector<KernelObservation> RankKernels::end_step() const {
+  std::vector<KernelObservation> all;
+  for (const auto& [key, known] : keys_) {
     if (known.calls == 0) continue;
-    known.seen.key = keys_.keys()[i].bits();
-    known.seen.calls = known.calls;
-    known.seen.variant = known.choice.variant;
-    known.seen.tried = known.choice.tried;
-    seen.push_back(known.seen);
+    KernelObservation& seen = all.emplace_back(known.seen);
+    seen.key = key;
+    seen.calls = known.calls;
+    seen.variant = known.choice.variant;
+    seen.tried = known.choice.tried;
   }
-  return seen;
+  return all;
 }
 
 }  // namespace dflop

@@ -32,11 +32,10 @@ void subtract(double& seconds, double saved) {
 }  // namespace
 
 double chosen_saving_ns(const KernelTable& table, const KernelCall& call) {
-  const std::optional<KernelKey> key = table.basis_key(KernelKey(call));
-  if (!key) return 0;
-  const KernelTable::Entry& entry = *table.find(*key);
-  const std::size_t chosen = KernelTable::best_of(entry);
-  return (entry.front().mean - entry[chosen].mean) * work_of(call) / work_of(key->call());
+  const auto* basis = table.basis(KernelKey(call));
+  if (basis == nullptr) return 0;
+  const auto& [key, entry] = *basis;
+  return (entry.front().mean - entry[KernelTable::best_of(entry)].mean) * work_of(call) / work_of(key);
 }
 
 ProfileTables with_chosen_kernels(ProfileTables profile, const KernelTable& table) {

@@ -340,18 +340,18 @@ void refuse_files_of_others(const Values& values, const std::string& name, const
       refuse_option(name, fmt::format("'{}' is also the file of '--{}'", path, other));
   };
   for (const char* other :
-       {"data",         "plan",    "plans",       "schedule", "pipeline", "order",  "trace",
-        "truth",        "spec",    "out",         "rows",     "perfetto", "db",     "order-out",
-        "samples-out",  "profile", "profile-out", "html",     "model",    "record", "checkpoint",
-        "kernels-file", "other",   "recordings",  "kineto",   "new-data", "costs",  "program-out",
-        "log",          "export",  "tensorboard", "recipe",   "eval-data"}) {
+       {"data",         "plan",       "plans",       "schedule", "pipeline",    "order",  "trace",
+        "truth",        "spec",       "out",         "rows",     "perfetto",    "db",     "order-out",
+        "samples-out",  "profile",    "profile-out", "html",     "model",       "record", "checkpoint",
+        "kernels-file", "recordings", "kineto",      "costs",    "program-out", "log",    "export",
+        "tensorboard",  "recipe",     "eval-data"}) {
     if (other == name || values.count(other) == 0) continue;
     for (const std::string& file : read_texts(values, other)) refuse_same(other, file);
   }
   // There may be a million shards. Compare file names first, also the name that a link leads to.
   std::error_code ignored;
   const fs::path led_to = fs::weakly_canonical(path, ignored).filename();
-  for (const char* data : {"data", "eval-data", "new-data"}) {
+  for (const char* data : {"data", "eval-data"}) {
     if (values.count(data) == 0) continue;
     for (const std::string& value : read_texts(values, data)) {
       for (const std::string& file : shard_files(value)) {

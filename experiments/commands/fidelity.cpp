@@ -40,7 +40,6 @@ Options live_options() {
   add_seed_option(options);
   add_live_options(options);
   add_cores_option(options);
-  add_kernel_options(options, KernelUse::run);
   add_data_options(options, "traces/datasets/vision_mix.csv");
   return options;
 }
@@ -90,7 +89,6 @@ Request read_request(const Values& values) {
     if (values.count("profile") == 0) require_measurable(plan, request.target->model);
   });
   options.seed = read_seed(values);
-  options.kernels = read_kernel_request(values, options.device, KernelUse::run);
   request.foreign_profile = read_foreign_profile(values);
   request.extrapolate = values["extrapolate"].as<bool>();  // also for measured profiles
   request.budget = Seconds(read_number(values, "budget-s", 0, kFidelityMostBudgetS));
@@ -110,7 +108,7 @@ ProfileTables measure(const Request& request, const Plan& plan, const MeasureReq
                       const StopOnSignals& signals) {
   return measure_for_plan(
       request.target->model, plan, request.options.device, request.options.dtype, request.options.seed,
-      request.budget * what.part, [&] { signals.check(); }, what.kernels, what.points);
+      request.budget * what.part, [&] { signals.check(); }, what.points);
 }
 
 /// Checks that the profile fits each plan.
@@ -218,11 +216,9 @@ int run_plans(const Values& values) {
   const BatchStream batches = make_request_batches(request, values, made_by.data.emplace());
   std::optional<NamedProfile> profile = read_profile(values);
   if (profile) {
-    take_kernels_of_run(*profile, request.options.kernels);
     check_profile(request, profile->tables, profile->path);
     made_by.profile = {profile->path, profile->hash};
   }
-  made_by.kernels = origin_of_kernels(request.options.kernels);
   std::vector<PlanFidelity> done;
   const HostLoad load;
   const auto write = [&] {

@@ -16,7 +16,6 @@
 #include "experiments/presets/presets.hpp"
 #include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
-#include "experiments/training/kernels.hpp"
 #include "experiments/training/live_setup.hpp"
 #include "experiments/training/tp_modes.hpp"
 #include "traces/files/specs.hpp"
@@ -125,11 +124,9 @@ std::optional<ProfileTables> read_earlier(const Values& values, const ModelSpec&
   ProfileTables earlier = parse_profile_tables(read_text_file(*path), *path);
   require_measured(earlier, *path, model, world, options.dtype, false);
   const ProfileSettings& settings = earlier.settings;
-  if (earlier.kernels != options.kernels_hash) {
-    refuse_input(*path,
-                 "the profile was measured with other kernels: expected '{}', found '{}' (hashes; empty: "
-                 "default kernels)",
-                 options.kernels_hash, earlier.kernels);
+  if (!earlier.kernels.empty()) {
+    refuse_input(*path, "expected times of the default kernels, found times with the kernels of a file ({})",
+                 earlier.kernels);
   }
   if (settings.seed != options.seed || settings.most_tokens != options.llm.tokens ||
       settings.busy_ranks != options.busy) {
@@ -156,7 +153,6 @@ int run_profile(const Values& values) {
   LiveDevice device = read_local_device(values);
   device.cores = default_cores(device);
   device.device_cores = read_device_cores(values, device);
-  const KernelRequest kernel_request = read_kernel_request(values, device, KernelUse::measured);
   ProfilerOptions options;
   options.seed = read_seed(values);
   options.dtype = read_dtype(values);
@@ -176,8 +172,6 @@ int run_profile(const Values& values) {
   require_tp_modes(model, options.modes);
 
   const std::unique_ptr<World> world = make_live_world(device, ranks);
-  const ProfilerKernels kernels = profiler_kernels(kernel_request, device, *world, options, model);
-  kernels.set(options);
   const std::optional<ProfileTables> earlier = read_earlier(values, model, *world, options);
   if (earlier) options.earlier = &*earlier;
   std::string kept = earlier ? *out + " is unchanged" : "nothing was saved";
@@ -247,7 +241,6 @@ the cores, caches and memory of a processor take longer. Measured seconds differ
   add_measured_tp_options(command.options);
   add_seed_option(command.options);
   add_device_cores_option(command.options);
-  add_kernel_options(command.options, KernelUse::measured);
   return command;
 }
 

@@ -108,7 +108,7 @@ to step, and the share of the machine's time that other processes took.)",
       });
   add_held_out_options(command.options);
   add_optimizer_options(command.options);
-  add_kernel_options(command.options, KernelUse::trained);
+  add_kernel_options(command.options);
   add_extrapolate_option(command.options);
   add_delay_options(command.options);
   add_wanted_plan_options(command.options);

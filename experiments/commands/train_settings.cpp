@@ -127,7 +127,7 @@ TrainSettings read_train_settings(const Values& values, const LiveDevice& device
   settings.random_weights = values["random-weights"].as<bool>();
   settings.data_threads = static_cast<int>(read_integer(values, "data-threads", 1, kMaxDataThreads));
   settings.optimizer = read_optimizer(values, read_integer(values, "steps", 1, kMostSteps));
-  settings.kernels = read_kernel_request(values, device, KernelUse::trained);
+  settings.kernels = read_kernel_request(values, device);
   settings.made_by = made_here(values);
   if (!settings.checkpoints.resume) {  // a checkpoint has the settings of the run before
     check_optimizer(settings.optimizer);

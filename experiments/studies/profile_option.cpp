@@ -1,6 +1,5 @@
 #include "experiments/studies/profile_option.hpp"
 
-#include "core/kernel_choice/kernel_sizes.hpp"
 #include "core/program/lowering.hpp"
 #include "core/refuse.hpp"
 #include "costmodel/profiled/chosen_kernels.hpp"
@@ -120,21 +119,19 @@ void take_kernels(NamedProfile& profile, const std::string& kernels_file) {
   } else {
     require("software", tables.software, file.machine.software);
   }
-  for (const TpProfile& tp : tables.tp) require_kernel_sizes(tables.model, tp.mode.tp, profile.path);
   tables = with_chosen_kernels(std::move(tables), file.table);
   tables.kernels = hash;
 }
 
 std::optional<NamedProfile> read_profile(const Values& values) {
   const auto path = read_text(values, "profile");
-  const bool live = values.count("kernels") > 0;  // live commands use the kernel file differently
-  if (!path && !live && values.count("kernels-file") > 0) {
+  if (!path && values.count("kernels-file") > 0) {
     refuse_option("kernels-file", "needs '--profile FILE'");
   }
   if (!path) return std::nullopt;
   NamedProfile profile = read_named_profile(*path);
   const auto kernels = read_text(values, "kernels-file");
-  if (kernels && !live) take_kernels(profile, *kernels);
+  if (kernels) take_kernels(profile, *kernels);
   return profile;
 }
 

@@ -33,8 +33,7 @@ NamedProfile read_named_profile(const std::string& path);
 void add_profile_option(Options& options);
 
 /// Reads --profile, adjusted to the kernels of --kernels-file if that is given; nothing if --profile was not
-/// given. In commands that also have --kernels, the kernel file only determines which kernels run, and the
-/// profile is not adjusted.
+/// given.
 /// @throws Error (input) as parse_profile_tables(), parse_kernel_file() and take_kernels()
 std::optional<NamedProfile> read_profile(const Values& values);
 

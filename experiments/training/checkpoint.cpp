@@ -184,7 +184,7 @@ void save_checkpoint(const std::string& folder, const RunIdentity& run, const Pl
   index.samples_drawn = step * run.gbs;
   index.plan = describe(plan);
   index.optimizer = optimizer;
-  if (kernels != nullptr) index.kernels = kernels->checkpoint();
+  if (kernels != nullptr) index.kernels = kernels->learned();
   if (attention_sums != AttentionSums::fixed) index.attention_sums = to_string(attention_sums);
   try {
     executor.save(folder, index);

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "backend/profile/profiler.hpp"
 #include "backend/run/live_executor.hpp"
 #include "backend/world.hpp"
 #include "core/kernel_choice/kernel_planner.hpp"
@@ -28,18 +27,11 @@ struct KernelRequest {
 /// The default file.
 inline constexpr const char* kKernelFile = "dflop.kernels";
 
-/// A KernelUse says how a command uses a file of kernels.
-enum class KernelUse : std::uint8_t {
-  measured,  ///< it is only read, and no run learns
-  run,       ///< runs may learn, starting from it, but do not change it
-  trained,   ///< a run that learns stores the result in it
-};
-
 /// Adds --kernels and --kernels-file.
-void add_kernel_options(Options& options, KernelUse use);
-/// Reads these options. @throws Error (usage) for learning in a command without it, and on an asynchronous
-/// device; for parts of a GPU, because kernels are measured on whole devices
-KernelRequest read_kernel_request(const Values& values, const LiveDevice& device, KernelUse use);
+void add_kernel_options(Options& options);
+/// Reads these options. @throws Error (usage) for learning on an asynchronous device, and for parts of a GPU,
+/// because kernels are measured on whole devices
+KernelRequest read_kernel_request(const Values& values, const LiveDevice& device);
 
 /// Returns the properties of the world's devices that durations depend on.
 KernelMachine kernel_machine(const World& world);
@@ -47,15 +39,6 @@ KernelMachine kernel_machine(const World& world);
 /// Reads a file, which must be for this machine and these variants. @throws Error (input) as
 /// parse_kernel_file() and require_valid()
 KernelFile read_kernel_file(const std::string& path, const KernelMachine& machine, const VariantNames& names);
-
-/// ProfilerKernels are the kernels used to measure a profile.
-struct ProfilerKernels {
-  KernelChoices choices;
-  std::string hash;  ///< of their file; empty: the default kernels
-
-  /// Sets them in `options`, which they must outlive.
-  void set(ProfilerOptions& options) const;
-};
 
 /// Returns the file that a run starts with; nothing with the default kernels or if there is none.
 /// @throws Error (input) as parse_kernel_file()
@@ -70,47 +53,30 @@ class RunKernels {
   RunKernels(const KernelRequest& request, const World& world, const VariantNames& names);
 
   KernelMode mode() const { return request_.mode; }
-  /// Returns the hash of the file that the run started with; empty for none.
-  const std::string& file_hash() const { return hash_; }
   const VariantNames& names() const { return names_; }
-  const KernelMachine& machine() const { return machine_; }
   KernelPlanner& planner() { return *planner_; }
   const KernelPlanner& planner() const { return *planner_; }
 
-  /// Returns the variants in use now, without trials, and the hash of a file with them.
-  ProfilerKernels in_use() const;
-
-  /// Returns the state for a checkpoint; empty without learning.
-  std::string checkpoint() const;
-  /// Restores the state from a checkpoint; state learned on another machine is ignored, with a note. @throws
-  /// Error (input) with `path` for damaged state
+  /// Returns a file of everything known now, as a checkpoint has it; empty without learning.
+  std::string learned() const;
+  /// Continues from a checkpoint's learned(); kernels learned on another machine are ignored, with a note.
   void resume(const std::string& kept, const std::string& path);
 
-  /// Returns a file with everything known now.
-  KernelFile learned() const;
-  /// Writes that file to the path that the run read; if the file there has changed since, writes a new file
-  /// next to it, with a note. @throws Error (output)
+  /// Writes learned() to the path that the run read. @throws Error (output)
   void save(const Provenance& made_by) const;
 
  private:
   KernelRequest request_;
   VariantNames names_;
   KernelMachine machine_;
-  std::string hash_;
   std::optional<KernelPlanner> planner_;
 };
 
 /// Returns the kernels of a run of a plan; null for the default ones.
 /// @throws Error (usage) if ranks share devices, because kernels are measured on whole ones; Error (input) as
-/// RunKernels() and, naming the model, as require_kernel_sizes()
+/// RunKernels()
 std::unique_ptr<RunKernels> make_run_kernels(const KernelRequest& request, const World& world,
-                                             const VariantNames& names, const Plan& plan,
-                                             const ModelSpec& model);
-
-/// Returns the kernels for measuring a model's parts on a world, by these options.
-/// @throws Error (usage) for parts of a device, else as make_run_kernels()
-ProfilerKernels profiler_kernels(const KernelRequest& request, const LiveDevice& device, const World& world,
-                                 const ProfilerOptions& options, const ModelSpec& model);
+                                             const VariantNames& names);
 
 /// Adjusts a profile of the default kernels to the kernels that a run starts with, like take_kernels(). If
 /// the profile has other kernels than the run, and the run uses no file, prints a note.
@@ -120,9 +86,6 @@ void take_kernels_of_run(NamedProfile& profile, const KernelRequest& request);
 /// Checks that all processes of a world have the same variants, because one process chooses for all.
 /// @throws Error (input) naming the process that differs
 void require_same_variants(World& world, const VariantNames& names);
-
-/// Returns the kernel data of the steps for a recording.
-RecordedKernels recorded_kernels(const RunKernels& kernels, std::vector<KernelChoices> steps);
 
 /// Prints what was learned, in one line on standard error.
 void say_learned(const RunKernels& kernels);

@@ -192,7 +192,7 @@ void TrainRun::load() {
   }
   executor_.emplace(job_.plan, model_, world_,
                     LiveOptions{settings_.dtype, job_.seed, loader_, weights ? &*weights : nullptr});
-  kernels_ = make_run_kernels(settings_.kernels, world_, executor_->variant_names(), job_.plan, model_);
+  kernels_ = make_run_kernels(settings_.kernels, world_, executor_->variant_names());
   if (kernels_) require_same_variants(world_, kernels_->names());
   options_.loader = loader_.get();
   options_.kernels = kernels_.get();
@@ -245,7 +245,7 @@ void TrainRun::train_steps(TrainingLoop& training) {
       signal_ = std::stoi(world_.broadcast(std::to_string(signals.signal())));
       steps_.push_back(step);
       steps_.back().kernels = {};
-      if (settings_.record && world_.leads()) record_step(step, std::move(timeline));
+      if (settings_.record && world_.leads()) record_step(std::move(timeline));
       logs_.add(step);
       if (world_.leads()) line.update(step);
       const bool ends = signal_ != 0 || step.step == job_.steps;
@@ -293,19 +293,16 @@ void TrainRun::save(std::int64_t step) {
   saved_ = step;
 }
 
-void TrainRun::record_step(const TrainingStep& step, Timeline&& timeline) {
+void TrainRun::record_step(Timeline&& timeline) {
   recorded_.push_back(std::move(timeline));
   if (recorded_.size() > kMaxRecorded) recorded_.pop_front();
-  if (kernels_ != nullptr) kernels_of_.push_back(step.kernels);
-  if (kernels_of_.size() > kMaxRecorded) kernels_of_.pop_front();
 }
 
 /// Writes the timelines of the newest steps.
 void TrainRun::write_record() const {
   if (!world_.leads() || !settings_.record || recorded_.empty()) return;
-  TimelineFile file{{recorded_.begin(), recorded_.end()}, made_by(), {}};
-  if (kernels_) file.kernels = recorded_kernels(*kernels_, {kernels_of_.begin(), kernels_of_.end()});
-  write_file_atomically(*settings_.record, to_json(file));
+  write_file_atomically(*settings_.record,
+                        to_json(TimelineFile{{recorded_.begin(), recorded_.end()}, made_by()}));
 }
 
 /// Returns the share of the machine's time that other processes took since the first step; nothing if ranks

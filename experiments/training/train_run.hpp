@@ -48,7 +48,7 @@ class TrainRun {
 
   void train_steps(TrainingLoop& training);
   void save(std::int64_t step);
-  void record_step(const TrainingStep& step, Timeline&& timeline);
+  void record_step(Timeline&& timeline);
   void write_record() const;
   std::optional<double> others() const;
   Provenance made_by() const;
@@ -68,10 +68,9 @@ class TrainRun {
   std::optional<HeldOutEvaluation> held_out_;
   std::optional<HostLoad> load_;  // since the first step
   StepLogs logs_;
-  std::vector<TrainingStep> steps_;       // without their kernels, which would fill the memory in a long run
-  std::deque<Timeline> recorded_;         // of the newest steps
-  std::deque<KernelChoices> kernels_of_;  // of the recorded steps, if kernels are chosen
-  std::int64_t saved_ = 0;                // the last step that a checkpoint has
+  std::vector<TrainingStep> steps_;  // without their kernels, which would fill the memory in a long run
+  std::deque<Timeline> recorded_;    // of the newest steps
+  std::int64_t saved_ = 0;           // the last step that a checkpoint has
   int signal_ = 0;
 };
 

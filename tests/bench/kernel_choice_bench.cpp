@@ -1,5 +1,5 @@
-// The cost of choosing a kernel at every call: by open addressing, and by a map of names behind a mutex, as
-// in some frameworks.
+// What choosing a kernel costs at every call: by a hash table of keys, and by a map of names behind a mutex,
+// as some frameworks do.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -55,7 +55,7 @@ void run_batches(benchmark::State& state, const Choose& choose) {
 
 void choose_kernel(benchmark::State& state) {
   KernelChoices choices;
-  for (const KernelCall& call : some_calls()) choices.by_key.add(KernelKey(call), {.variant = 1});
+  for (const KernelCall& call : some_calls()) choices.by_key[KernelKey(call)] = {.variant = 1};
   choices.timed_one_of = 16;
   RankKernels kernels;
   kernels.begin_step(choices);

@@ -69,14 +69,14 @@ struct MadeUpRun {
       for (const MadeUpKey& key : keys) {
         const int often = calls(static_cast<std::int64_t>(choices.step), r, key);
         for (int call = 0; call < often; ++call) {
-          const ChosenKernel chosen = kernels.choose(key.key);
+          const RankKernels::Chosen chosen = kernels.choose(key.key);
           const std::size_t variant = chosen.variant;
           const double chance = 1 + noise * (2 * random.uniform() - 1);
           const auto mean = [&](std::size_t v) {
             return key.ns[v] * pace(static_cast<std::int64_t>(choices.step), r, v);
           };
           const double ns = mean(variant) * chance;
-          if (chosen.timed) kernels.observe(chosen, ns, 1);
+          if (chosen.timed) RankKernels::observe(chosen, ns, 1);
           variants.push_back(variant);
           elapsed += ns;
           step.default_ns += mean(0) * chance;

@@ -58,15 +58,14 @@ VariantNames two_of_each() {
 /// Gives the two variants of a call's key different means, known with certainty.
 void set_means(KernelTable& table, const KernelCall& call, double usual, double other) {
   for (int i = 0; i < 10; ++i) {
-    table.observe(KernelKey(call), 0, usual);
-    table.observe(KernelKey(call), 1, other);
+    table.entry(KernelKey(call))[0].add(usual);
+    table.entry(KernelKey(call))[1].add(other);
   }
 }
 
 TEST(ChosenKernels, SaveWhatTheirMeansDifferBy) {
   const KernelCall call{.inner = 64, .outer = 512, .tokens = 1200};
-  const KernelCall middle = KernelKey(call).call();
-  ASSERT_EQ(middle.tokens, 1280);  // of [1024, 1536)
+  ASSERT_EQ(KernelKey(call).tokens, 1280);  // of [1024, 1536)
   KernelTable table(two_of_each());
   set_means(table, call, 5000, 4000);
   // 1000 ns for 1280 tokens are 937.5 for 1200.

@@ -9,7 +9,6 @@
 #include "core/error.hpp"
 #include "core/support/random.hpp"
 #include "tests/core/input_error.hpp"
-#include "traces/files/timeline.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
@@ -31,13 +30,6 @@ KernelKey random_key(Random& random) {
                  static_cast<std::int32_t>(random.below(1 << 21)), !linear && random.below(2) == 1,
                  1 + static_cast<std::int64_t>(random.below(1 << 20)),
                  linear ? 0 : 1 + static_cast<std::int64_t>(random.below(1 << 12))});
-}
-
-KernelKey product_of(Random& random) {
-  return KernelKey(KernelCall{.operation = KernelOperation::linear,
-                              .inner = static_cast<std::int32_t>(random.below(1 << 21)),
-                              .outer = 64,
-                              .tokens = 1024});
 }
 
 KernelStats random_stats(Random& random) {
@@ -99,6 +91,7 @@ TEST(KernelFiles, RefuseWhatIsNone) {
   EXPECT_NE(with("\"dtype\": \"", "\"dtype\": \"x").find("dtype"), std::string::npos);
   EXPECT_NE(with("\"count\": [", "\"count\": [7,").find("variants, found"), std::string::npos);
   EXPECT_NE(with("\"mean_ns\": [", "\"mean_ns\": [-1,").find("mean_ns"), std::string::npos);
+  EXPECT_NE(with("\"threads\": 1", "\"threads\": 0").find("threads"), std::string::npos);
   // A row that stands twice.
   const std::size_t begin = json.find("{\n      \"operation\"");
   const std::size_t end = json.find('}', begin) + 1;
@@ -135,93 +128,6 @@ TEST(KernelFiles, OfAnotherMachineSayInOneLineWhatDiffers) {
         f.table = KernelTable(names);
       },
       "variants.attention", "default, blocks of 64", "default");
-}
-
-TEST(LearnedKernels, ComeBackToTheLastBit) {
-  Random random(7);
-  for (int draw = 0; draw < 30; ++draw) {
-    LearnedKernels learned{kHere, {}};
-    PlannerState& state = learned.state;
-    state.table = random_table(random);
-    state.step = static_cast<std::int64_t>(random.below(1000));
-    state.elapsed_ns = 1e12 * random.uniform();
-    state.spent_ns = 1e9 * random.uniform();
-    state.switches = static_cast<std::int64_t>(random.below(9));
-    for (const KernelKey key : state.table.entries().keys()) {
-      KernelState of_key;
-      const std::size_t variants = state.table.names(key.operation()).size();
-      of_key.variant = static_cast<std::uint32_t>(random.below(variants));
-      of_key.alive = static_cast<std::uint32_t>(random.below(std::uint64_t{1} << variants)) &
-                     ~(std::uint32_t{1} << of_key.variant);
-      of_key.round = static_cast<std::uint32_t>(random.below(4));
-      of_key.ranks = 3;
-      of_key.calls = 5;
-      of_key.settled = 7;
-      of_key.waits = 64;
-      of_key.share_ns = 1e9 * random.uniform();
-      of_key.settled_ns = 1e5 * random.uniform();
-      of_key.since = random_stats(random);
-      for (std::size_t v = 0; v < variants; ++v) {
-        of_key.trials.push_back({random_stats(random), random_stats(random), 1e5 * random.uniform()});
-      }
-      state.keys.add(key, of_key);
-    }
-    const std::string json = to_json(learned);
-    EXPECT_EQ(parse_learned_kernels(json, "f"), learned);
-    EXPECT_FALSE(
-        testing::input_error([&] { parse_learned_kernels(json.substr(0, json.size() / 2), "f"); }).empty());
-  }
-}
-
-TEST(LearnedKernels, RefuseWhatNoPlannerCanHaveComeTo) {
-  Random random(8);
-  LearnedKernels learned{kHere, {}};
-  learned.state.table = KernelTable(some_names());
-  const KernelKey key = product_of(random);
-  for (KernelStats& stats : learned.state.table.entry(key)) stats = {5, 100, 1};
-  KernelState of_key;
-  of_key.variant = 1;
-  of_key.alive = 0b101;  // of three variants the two that are not in use
-  of_key.ranks = 1;
-  of_key.waits = 64;
-  of_key.trials.resize(3);
-  learned.state.keys.add(key, of_key);
-  const std::string json = to_json(learned);
-  EXPECT_EQ(parse_learned_kernels(json, "f"), learned);
-  const auto with = [&](const std::string& from, const std::string& to) {
-    std::string changed = json;
-    const std::size_t place = changed.find(from);
-    EXPECT_NE(place, std::string::npos) << from;
-    changed.replace(place, from.size(), to);
-    return testing::input_error([&] { parse_learned_kernels(changed, "f"); });
-  };
-  EXPECT_NE(with("\"alive\": 5", "\"alive\": 7").find("alive"), std::string::npos);
-  EXPECT_NE(with("\"ranks\": 1", "\"ranks\": 0").find("ranks"), std::string::npos);
-  EXPECT_NE(with("\"waits\": 64", "\"waits\": 0").find("waits"), std::string::npos);
-  EXPECT_NE(with("\"threads\": 1", "\"threads\": 0").find("threads"), std::string::npos);
-  const std::string message = with("\"mean_ns\": [100", "\"mean_ns\": [0");
-  EXPECT_NE(message.find("expected a mean above 0 of 5 calls"), std::string::npos) << message;
-}
-
-TEST(RecordedKernels, StandBesideTheIterationsOfARecording) {
-  RecordedKernels kernels{KernelMode::learn, "0123456789abcdef", some_names(), {}};
-  Random random(9);
-  for (std::uint64_t step = 0; step < 3; ++step) {
-    KernelChoices& choices = kernels.steps.emplace_back();
-    choices.step = step;
-    for (int i = 0; i < 5; ++i) {
-      choices.by_key.add(random_key(random), {.variant = 1,
-                                              .tried = static_cast<std::uint16_t>(i % 2),
-                                              .trials = static_cast<std::uint16_t>(2 * (i % 2)),
-                                              .first = static_cast<std::uint8_t>(i % 2),
-                                              .measured = i % 3 != 0});
-    }
-  }
-  TimelineFile file{{Timeline()}, Provenance{}, kernels};
-  const TimelineFile back = parse_timelines(to_json(file), "f");
-  ASSERT_TRUE(back.kernels.has_value());
-  EXPECT_EQ(*back.kernels, kernels);
-  EXPECT_TRUE(back.made_by.has_value());
 }
 
 }  // namespace

@@ -1,14 +1,11 @@
-// This file stores measured times of kernel variants on one machine (schema "dflop.kernels"), and the learned
-// kernel choices that a checkpoint holds.
+// This file stores measured times of kernel variants on one machine (schema "dflop.kernels").
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
-#include "core/kernel_choice/kernel_planner.hpp"
-#include "traces/text/strict_json.hpp"
+#include "core/kernel_choice/kernel_table.hpp"
 
 namespace dflop {
 
@@ -49,33 +46,5 @@ std::string kernels_hash(const KernelFile& file);
 /// driver, library or set of variants
 void require_valid(const KernelFile& found, const std::string& file, const KernelMachine& machine,
                    const VariantNames& names);
-
-/// A LearnedKernels is the learned state of a run, with its machine.
-struct LearnedKernels {
-  KernelMachine machine;
-  PlannerState state;
-
-  bool operator==(const LearnedKernels&) const = default;
-};
-
-/// Returns the state as JSON text of schema "dflop.kernel_state".
-std::string to_json(const LearnedKernels& learned);
-/// Reads the state, exact to the last bit. @throws Error (input) naming the key
-LearnedKernels parse_learned_kernels(std::string_view json, const std::string& file);
-
-/// RecordedKernels says which variants the steps of a recording used.
-struct RecordedKernels {
-  KernelMode mode = KernelMode::fixed;
-  std::string file_hash;  ///< of the file that the run started with; empty for none
-  VariantNames names;
-  std::vector<KernelChoices> steps;  ///< without timed_one_of, and keys without mean_ns
-
-  bool operator==(const RecordedKernels&) const = default;
-};
-
-/// Returns a file's JSON text, an object, with the key "kernels" at its end.
-std::string with_kernels(std::string json, const RecordedKernels& kernels);
-/// Reads the key "kernels". @throws Error (input) naming the wrong value
-RecordedKernels read_recorded_kernels(const JsonValue& json);
 
 }  // namespace dflop

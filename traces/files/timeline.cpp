@@ -459,7 +459,6 @@ Timeline read_timeline(const JsonValue& json, const FileNames& names, std::int64
 
 std::string to_json(const TimelineFile& file) {
   std::string json = write_file(file.iterations.data(), file.iterations.size(), file.findings);
-  if (file.kernels) json = with_kernels(std::move(json), *file.kernels);
   return file.made_by ? with_provenance(std::move(json), *file.made_by) : json;
 }
 
@@ -475,13 +474,13 @@ bool begins_with_warm_up(const TimelineFile& file) {
 TimelineFile parse_timelines(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
   const JsonValue root = document.root(kTimelineSchema, kTimelineVersion);
+  // Recordings once had the kernel variants of their steps under "kernels".
   root.require_keys({"schema", "version", "streams", "ops", "iterations"}, {"kernels", "findings"});
   const FileNames names{read_names<Stream>(root.at("streams")), read_names<Op>(root.at("ops"))};
   const auto version = root.at("version").integer<std::int64_t>(1, kTimelineVersion);
   const JsonValue iterations = root.at("iterations");
   TimelineFile timelines;
   timelines.made_by = read_provenance(root);
-  if (root.has("kernels")) timelines.kernels = read_recorded_kernels(root.at("kernels"));
   if (root.has("findings")) {
     for (const JsonValue& finding : root.at("findings").elements()) {
       finding.require_keys({"kind", "text"});

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "core/timeline.hpp"
-#include "traces/files/kernels.hpp"
 #include "traces/files/provenance.hpp"
 
 namespace dflop {
@@ -27,7 +26,6 @@ struct RecordFinding {
 struct TimelineFile {
   std::vector<Timeline> iterations;
   std::optional<Provenance> made_by = {};
-  std::optional<RecordedKernels> kernels = {};  ///< for iterations with chosen kernels
   std::vector<RecordFinding> findings = {};
 };
 
@@ -36,8 +34,8 @@ bool begins_with_warm_up(const TimelineFile& file);
 
 /// Returns a file of schema "dflop.timeline", version 2. Groups, spans, memory points, shapes of stages,
 /// works and stalls are stored as columns, one array per field, with times in whole nanoseconds. The file
-/// also has the number of cores, if ranks took turns on them, and, apart from the iterations, chosen kernels
-/// and findings if there are any. Streams and operations are indices into the file's own lists of names.
+/// also has the number of cores, if ranks took turns on them, and, apart from the iterations, findings if
+/// there are any. Streams and operations are indices into the file's own lists of names.
 std::string to_json(const TimelineFile& file);
 
 /// Returns a file with one iteration.

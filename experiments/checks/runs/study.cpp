@@ -211,10 +211,7 @@ LiveSteps run_live(const Plan& plan, const FidelityInput& input, const FidelityO
   const std::unique_ptr<World> world = make_live_world(options.device, plan);
   std::optional<LiveExecutor> executor;
   executor.emplace(plan, model, *world, LiveOptions{options.dtype, options.seed});
-  const std::unique_ptr<RunKernels> kernels =
-      make_run_kernels(options.kernels, *world, executor->variant_names(), plan, model);
   TrainingOptions training_choice = training_options(options);
-  training_choice.kernels = kernels.get();
   training_choice.cores = world->cores();
   if (input.profile != nullptr) {
     training_choice.check_program = [&, cost = ProfiledCostModel(*input.profile)](const Program& program) {
@@ -222,7 +219,6 @@ LiveSteps run_live(const Plan& plan, const FidelityInput& input, const FidelityO
     };
   }
   const bool on_host = world_kind(options.device.name).on_host;
-  const auto in_use = [&] { return kernels ? kernels->in_use() : ProfilerKernels{}; };
   LiveSteps live;
   {
     TrainingLoop training(plan, input.target, input.batches, options.scheduler, *world, *executor,
@@ -234,14 +230,14 @@ LiveSteps run_live(const Plan& plan, const FidelityInput& input, const FidelityO
       if (counted <= 0) return true;
       live.timelines.push_back(std::move(timeline));
       if (input.profile == nullptr && on_host && (counted - 1) % every == 0) {
-        live.profiles.push_back(input.measure(plan, {in_use(), 1.0 / kProfilesOfAPlan}));
+        live.profiles.push_back(input.measure(plan, {1.0 / kProfilesOfAPlan}));
       }
       return true;
     });
   }
   executor.reset();  // frees the memory that the profile needs
   if (input.profile == nullptr && !on_host)
-    live.profiles.push_back(input.measure(plan, {in_use(), 1, points_of(live.timelines, model)}));
+    live.profiles.push_back(input.measure(plan, {1, points_of(live.timelines, model)}));
   return live;
 }
 
@@ -310,14 +306,13 @@ void add_operations(std::vector<OperationFidelity>& operations, const Program& p
 
 ProfileTables measure_for_plan(const ModelSpec& model, const Plan& plan, const LiveDevice& device,
                                DType dtype, std::uint64_t seed, Seconds budget,
-                               const std::function<void()>& progress, const ProfilerKernels& kernels,
+                               const std::function<void()>& progress,
                                const std::optional<PlanPoints>& points) {
   ProfilerOptions options;
   const std::int64_t usual = usual_most_tokens(device);
   const PlanPoints most = points.value_or(PlanPoints{{usual, usual}});
   options.llm = most.llm;
   options.encoder = most.encoder;
-  kernels.set(options);
   options.seed = seed;
   options.budget = budget;
   options.dtype = dtype;

@@ -21,7 +21,6 @@
 #include "experiments/studies/made_by.hpp"
 #include "experiments/studies/scheduling.hpp"
 #include "experiments/studies/target.hpp"
-#include "experiments/training/kernels.hpp"
 #include "experiments/training/live_setup.hpp"
 #include "kernels/kernels.hpp"
 #include "traces/files/plan.hpp"
@@ -103,7 +102,6 @@ struct FidelityOptions {
   std::int64_t warm_up = 0;  ///< uncounted steps before them
   std::uint64_t seed = 1;
   SchedulerChoice scheduler;
-  KernelRequest kernels = {};  ///< for the runs, and for profiles measured between their steps
 };
 
 /// On a host, a profile is measured this many times between the steps of a plan (or once per step if there
@@ -116,9 +114,8 @@ struct PlanPoints {
   std::optional<PointRange> encoder = {};  ///< none: the LLM's range
 };
 
-/// A MeasureRequest asks for a profile with the kernels used by a plan's steps.
+/// A MeasureRequest asks for a profile, or a part of one.
 struct MeasureRequest {
-  ProfilerKernels kernels = {};
   double part = 1;                        ///< fraction of the plan's budget
   std::optional<PlanPoints> points = {};  ///< none: the default ones
 };
@@ -164,7 +161,7 @@ void add_operations(std::vector<OperationFidelity>& operations, const Program& p
 /// @throws as measure_profile()
 ProfileTables measure_for_plan(const ModelSpec& model, const Plan& plan, const LiveDevice& device,
                                DType dtype, std::uint64_t seed, Seconds budget,
-                               const std::function<void()>& progress, const ProfilerKernels& kernels = {},
+                               const std::function<void()>& progress,
                                const std::optional<PlanPoints>& points = {});
 
 /// Return the columns and cells of a table of operations; `all` is the total measured time.

@@ -58,9 +58,9 @@ TEST_F(KernelBenchTest, TunesActivationsAlone) {
   KernelTable table(rank_.kernels->variant_names());
   EXPECT_EQ(tune_kernels(context_, calls, {}, table), LeftOut{});
   for (const TunedCall& tuned : calls) {
-    const KernelTable::Entry* entry = table.find(KernelKey(tuned.call));
-    ASSERT_NE(entry, nullptr) << to_string(tuned.call.operation);
-    for (const KernelStats& variant : *entry) EXPECT_GE(variant.count, 2) << to_string(tuned.call.operation);
+    ASSERT_TRUE(table.entries().contains(KernelKey(tuned.call))) << to_string(tuned.call.operation);
+    for (const KernelStats& variant : table.entries().at(KernelKey(tuned.call)))
+      EXPECT_GE(variant.count, 2) << to_string(tuned.call.operation);
   }
 }
 
@@ -93,7 +93,7 @@ TEST_F(KernelBenchTest, LeavesOutWhatWouldTakeLongerThanTheBudget) {
   KernelTable table(rank_.kernels->variant_names());
   const std::vector<TunedCall> calls = {{large}, {small_call(KernelOperation::linear)}};
   EXPECT_EQ(tune_kernels(context_, calls, {.budget = Seconds(1e-9)}, table), (LeftOut{.too_long = 1}));
-  EXPECT_EQ(table.find(KernelKey(large)), nullptr);
+  EXPECT_FALSE(table.entries().contains(KernelKey(large)));
 }
 
 }  // namespace
