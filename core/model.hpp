@@ -42,7 +42,7 @@ struct TrainedParts {
   auto operator<=>(const TrainedParts&) const = default;
 };
 
-inline constexpr int kMostLoraRank = 1 << 16;
+inline constexpr int kMaxLoraRank = 1 << 16;
 
 /// Returns the flag of a part by its name (encoder, connector or llm); none for other names.
 constexpr bool TrainedParts::*trained_flag(std::string_view part) {

@@ -99,7 +99,7 @@ struct ModulePlan {
 };
 
 /// A gradient bucket has at most this many bytes.
-inline constexpr std::int64_t kMostGradientBucket = std::int64_t{1} << 50;
+inline constexpr std::int64_t kMaxGradientBucket = std::int64_t{1} << 50;
 
 /// PlanOptions are the options of a plan that a user may set. A planner keeps them or chooses its own,
 /// depending on the planner.

@@ -10,9 +10,9 @@ namespace dflop {
 namespace {
 
 constexpr double kDifference = 1e-4;
-constexpr double kLeastProgress = 1e-9;
+constexpr double kMinProgress = 1e-9;
 constexpr double kFirstDamping = 1e-3;
-constexpr double kMostDamping = 1e8;
+constexpr double kMaxDamping = 1e8;
 
 using Vector = Eigen::VectorXd;
 using Matrix = Eigen::MatrixXd;
@@ -92,7 +92,7 @@ class Minimizer {
     hold_at_bounds(derivatives, derivatives.transpose() * weighted);
     const Matrix normal = derivatives.transpose() * derivatives;
     const Vector gradient = derivatives.transpose() * weighted;
-    for (; damping_ < kMostDamping; damping_ *= 4) {
+    for (; damping_ < kMaxDamping; damping_ *= 4) {
       Matrix damped = normal;
       // A variable without influence has a zero diagonal; setting it to one keeps the matrix regular and the
       // variable unmoved.
@@ -107,7 +107,7 @@ class Minimizer {
       const Vector residuals = evaluate(next);
       const double cost = cost_of(residuals);
       if (!(cost < cost_)) continue;
-      const bool worth_more = cost_ - cost > kLeastProgress * cost_;
+      const bool worth_more = cost_ - cost > kMinProgress * cost_;
       point_ = next;
       residuals_ = residuals;
       cost_ = cost;

@@ -69,7 +69,7 @@ class KernelGuide {
 
 /// Throws Error(internal) that says that a device's kernels lack the operation.
 [[noreturn]] void fail_without_function(std::string_view operation);
-/// Throws Error(internal) that says that the operation has more variants than kMostVariants.
+/// Throws Error(internal) that says that the operation has more variants than kMaxVariants.
 [[noreturn]] void fail_with_many_variants(std::string_view operation);
 
 template <typename Signature>
@@ -87,7 +87,7 @@ class Operation<void(Args...)> {
   /// Makes the KernelCall by which a guide chooses a variant; null for an operation with a single function.
   using Key = KernelCall (*)(Args... args);
 
-  static constexpr std::size_t kMostVariants = 32;
+  static constexpr std::size_t kMaxVariants = 32;
 
   Operation(std::string_view name, Check check, Key key = nullptr) : name_(name), check_(check), key_(key) {}
   Operation(const Operation&) = delete;
@@ -159,7 +159,7 @@ class Operation<void(Args...)> {
   };
 
   void add(std::string_view name, void* state, Function function) {
-    if (count_ == kMostVariants) fail_with_many_variants(name_);
+    if (count_ == kMaxVariants) fail_with_many_variants(name_);
     variants_[count_++] = {name, state, function};
   }
   void call(std::size_t variant, Args... args) const {
@@ -171,7 +171,7 @@ class Operation<void(Args...)> {
   Key key_;
   KernelGuide* guide_ = nullptr;
   std::size_t count_ = 0;
-  Variant variants_[kMostVariants];
+  Variant variants_[kMaxVariants];
 };
 
 }  // namespace dflop

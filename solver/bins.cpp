@@ -34,13 +34,13 @@ double common_part(double a, double b, double nothing) {
 /// Returns the time of one tile if all items take a whole number of tiles, as encoder times often do; zero if
 /// there is no such time. Rounded down, so that no item takes less than its tiles.
 double tile_time(std::span<const double> times) {
-  constexpr double kMostTiles = 1e6;  // max per item
+  constexpr double kMaxTiles = 1e6;  // max per item
   constexpr double kRounding = 1e-10;
   const double largest = times.empty() ? 0.0 : *std::max_element(times.begin(), times.end());
   double tile = largest;
   for (const double time : times) {
     tile = common_part(tile, time, largest * 1e-10);
-    if (tile * kMostTiles < largest) return 0;
+    if (tile * kMaxTiles < largest) return 0;
   }
   double least = tile;
   for (const double time : times) {

@@ -19,6 +19,6 @@ namespace dflop {
 /// @throws Error (input) like StoredNames and CheckpointReader, and for tensors that do not fit the model;
 ///         Error (output)
 void write_model_folder(const ModelSpec& model, const CheckpointReader& weights, const std::string& from,
-                        const std::string& to, std::uint64_t most_file_bytes = kMostFileBytes);
+                        const std::string& to, std::uint64_t most_file_bytes = kMaxFileBytes);
 
 }  // namespace dflop

@@ -30,8 +30,8 @@ struct Adding<__nv_bfloat16> {
 
 /// Parts hold the pointers of all ranks to their first value.
 struct Parts {
-  const void* inputs[kMostCudaSummands];
-  void* outputs[kMostCudaSummands];
+  const void* inputs[kMaxCudaSummands];
+  void* outputs[kMaxCudaSummands];
   int n_inputs;
   int n_outputs;
 };
@@ -111,10 +111,10 @@ void add_values(const HostSum& sum, std::size_t begin, std::size_t end, cudaStre
 void add_up_on_gpu(const HostSum& sum, std::size_t begin, std::size_t end, void* stream,
                    int multiprocessors) {
   if (begin >= end) return;
-  if (sum.inputs.empty() || sum.inputs.size() > kMostCudaSummands || sum.outputs.size() > kMostCudaSummands) {
+  if (sum.inputs.empty() || sum.inputs.size() > kMaxCudaSummands || sum.outputs.size() > kMaxCudaSummands) {
     throw Error(ErrorKind::internal, "a sum over " + std::to_string(sum.inputs.size()) +
                                          " ranks on one GPU; expected 1 to " +
-                                         std::to_string(kMostCudaSummands));
+                                         std::to_string(kMaxCudaSummands));
   }
   auto* in = static_cast<cudaStream_t>(stream);
   switch (sum.element) {

@@ -166,8 +166,8 @@ std::string attention_software(const AttentionOptions& options) {
 }
 
 std::unique_ptr<World> make_cuda_world(int ranks, const WorldOptions& options) {
-  if (ranks > kMostCudaSummands) {
-    throw Error(ErrorKind::usage, "device 'cuda' runs up to " + std::to_string(kMostCudaSummands) +
+  if (ranks > kMaxCudaSummands) {
+    throw Error(ErrorKind::usage, "device 'cuda' runs up to " + std::to_string(kMaxCudaSummands) +
                                       " ranks on its GPU, not " + std::to_string(ranks));
   }
   return std::make_unique<CudaWorld>(ranks, options);

@@ -90,7 +90,7 @@ struct CudaDeviceOptions {
 std::unique_ptr<Device> make_cuda_device(std::shared_ptr<CudaGpu> gpu, const CudaDeviceOptions& options);
 
 /// A sum has at most this many inputs and at most this many outputs.
-inline constexpr int kMostCudaSummands = 64;
+inline constexpr int kMaxCudaSummands = 64;
 
 /// Runs ThreadCommunicator::add_up() on memory of the current device, in order on `stream`, a cudaStream_t.
 /// The bits equal the host's, except where NaNs are added. @throws Error (internal)

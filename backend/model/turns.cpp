@@ -10,7 +10,7 @@
 namespace dflop {
 namespace {
 
-constexpr std::int64_t kLeastKept = 256;
+constexpr std::int64_t kMinKept = 256;
 
 /// Returns a frequency with Llama 3.1's scaling: slow pairs are scaled by the factor, fast pairs are not, and
 /// pairs in between partly.
@@ -73,7 +73,7 @@ void TurnTable::prepare(const RankContext& rank, std::span<const std::int32_t> p
   if (sections_.size() > 1) return;
   const std::int32_t last = positions.empty() ? 0 : *std::max_element(positions.begin(), positions.end());
   if (table_ != nullptr && table_->rows() > last) return;
-  std::int64_t kept = kLeastKept;
+  std::int64_t kept = kMinKept;
   while (kept <= last) kept *= 2;
   const std::size_t half = frequencies_.size();
   Known known;

@@ -11,7 +11,7 @@
 namespace dflop {
 namespace {
 
-constexpr int kLeastVersion = NCCL_VERSION(2, 25, 0);
+constexpr int kMinVersion = NCCL_VERSION(2, 25, 0);
 /// Both NCCL and the rendezvous notice a rank that dies; the rendezvous reports it more clearly, so wait for
 /// it this long.
 constexpr std::chrono::milliseconds kTimeForTheReason{1000};
@@ -28,11 +28,11 @@ NcclTable load_nccl() {
 void require_version(const NcclTable& table, const std::string& library) {
   int version = 0;
   const bool told = table.get_version(&version) == ncclSuccess;
-  if (told && version >= kLeastVersion) return;
+  if (told && version >= kMinVersion) return;
   throw Error(
       ErrorKind::no_device,
       library + " is NCCL " + (told ? nccl_version_text(version) : "of an unknown version") + ", expected " +
-          nccl_version_text(kLeastVersion) +
+          nccl_version_text(kMinVersion) +
           " or newer: install one, and if the older is found first, put the newer one's folder first in "
           "LD_LIBRARY_PATH");
 }

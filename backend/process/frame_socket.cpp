@@ -71,7 +71,7 @@ bool is_hidden(const std::string& host, const addrinfo& address) {
 /// Returns the max bytes of the value of a frame of this kind; `most` for kinds that carry a rank's value.
 std::uint64_t most_value_bytes(FrameKind kind, std::uint64_t most) {
   const bool carries = kind == FrameKind::put || kind == FrameKind::value || kind == FrameKind::ended;
-  return carries ? most : std::min(most, kMostWordBytes);
+  return carries ? most : std::min(most, kMaxWordBytes);
 }
 
 Descriptor make_socket(const addrinfo& address) {
@@ -175,7 +175,7 @@ std::optional<Frame> FrameBuffer::next(std::uint64_t most) {
   const auto value_bytes = header.get<std::uint64_t>();
   if (kind > static_cast<std::uint8_t>(FrameKind::proof)) throw Error(ErrorKind::input, "an unknown frame");
   frame.kind = static_cast<FrameKind>(kind);
-  if (key_bytes > kMostKeyBytes || value_bytes > most_value_bytes(frame.kind, most))
+  if (key_bytes > kMaxKeyBytes || value_bytes > most_value_bytes(frame.kind, most))
     throw Error(ErrorKind::input, "a frame too large");
   if (bytes_.size() < kHeaderBytes + key_bytes + value_bytes) return std::nullopt;
   frame.key = bytes_.substr(kHeaderBytes, key_bytes);

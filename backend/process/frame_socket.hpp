@@ -69,8 +69,8 @@ class FrameBuffer {
  public:
   void append(std::string_view bytes) { bytes_.append(bytes); }
   /// Returns the next complete frame, if there is one.
-  /// @throws Error (input) for bytes that are not a frame, for a key longer than kMostKeyBytes, and for a
-  /// value longer than `most`, or longer than kMostWordBytes in kinds that do not carry a rank's value.
+  /// @throws Error (input) for bytes that are not a frame, for a key longer than kMaxKeyBytes, and for a
+  /// value longer than `most`, or longer than kMaxWordBytes in kinds that do not carry a rank's value.
   std::optional<Frame> next(std::uint64_t most);
 
  private:
@@ -78,14 +78,14 @@ class FrameBuffer {
 };
 
 /// A key has at most this many bytes. The longest keys name the ranks of a communicator.
-inline constexpr std::uint64_t kMostKeyBytes = 1 << 16;
+inline constexpr std::uint64_t kMaxKeyBytes = 1 << 16;
 /// After all ranks have met, a frame's value has at most this many bytes. Values are for control, not for
 /// tensors.
-inline constexpr std::uint64_t kMostValueBytes = std::uint64_t{1} << 30;
+inline constexpr std::uint64_t kMaxValueBytes = std::uint64_t{1} << 30;
 /// A reason or state that a rank sends has at most this many bytes.
-inline constexpr std::uint64_t kMostWordBytes = 1 << 16;
+inline constexpr std::uint64_t kMaxWordBytes = 1 << 16;
 /// A hello, and any answer to it, has at most this many bytes.
-inline constexpr std::uint64_t kMostHelloBytes = 4096;
+inline constexpr std::uint64_t kMaxHelloBytes = 4096;
 
 /// A thread that waits for frames wakes up at this interval to check for timeouts and stop requests.
 inline constexpr int kTickMs = 100;

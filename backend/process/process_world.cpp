@@ -10,9 +10,9 @@
 namespace dflop {
 namespace {
 
-constexpr int kMostRanks = 1 << 16;
-constexpr int kMostPort = 65535;
-constexpr std::size_t kMostTokenBytes = 1024;
+constexpr int kMaxRanks = 1 << 16;
+constexpr int kMaxPort = 65535;
+constexpr std::size_t kMaxTokenBytes = 1024;
 
 struct Launcher {
   const char* name;
@@ -55,17 +55,17 @@ int to_int(const std::string& variable, const std::string& text, int least, int 
 }
 
 int read_port(const Environment& environment, const std::string& launcher) {
-  if (const auto own = environment("DFLOP_PORT")) return to_int("DFLOP_PORT", *own, 1, kMostPort);
+  if (const auto own = environment("DFLOP_PORT")) return to_int("DFLOP_PORT", *own, 1, kMaxPort);
   const bool taken = environment("TORCHELASTIC_USE_AGENT_STORE") == "True";
-  const int most = taken ? kMostPort - 1 : kMostPort;
+  const int most = taken ? kMaxPort - 1 : kMaxPort;
   const int port = to_int("MASTER_PORT", read_text(environment, "MASTER_PORT", launcher), 1, most);
   return taken ? port + 1 : port;
 }
 
 std::string read_token(const Environment& environment, const Launcher& launcher) {
   if (const auto own = environment("DFLOP_TOKEN")) {
-    if (own->empty() || own->size() > kMostTokenBytes) {
-      fail("DFLOP_TOKEN", "expected 1 to " + std::to_string(kMostTokenBytes) + " bytes, found " +
+    if (own->empty() || own->size() > kMaxTokenBytes) {
+      fail("DFLOP_TOKEN", "expected 1 to " + std::to_string(kMaxTokenBytes) + " bytes, found " +
                               std::to_string(own->size()));
     }
     return *own;
@@ -75,7 +75,7 @@ std::string read_token(const Environment& environment, const Launcher& launcher)
     const auto part = variable != nullptr ? environment(variable) : std::nullopt;
     if (part && !part->empty() && *part != "none") token += (token.empty() ? "" : ".") + *part;
   }
-  return token.substr(0, kMostTokenBytes);
+  return token.substr(0, kMaxTokenBytes);
 }
 
 LaunchEnvironment read(const Environment& environment, const Launcher& launcher) {
@@ -84,7 +84,7 @@ LaunchEnvironment read(const Environment& environment, const Launcher& launcher)
   };
   LaunchEnvironment launch;
   launch.launcher = launcher.name;
-  launch.ranks = number(launcher.ranks, 1, kMostRanks);
+  launch.ranks = number(launcher.ranks, 1, kMaxRanks);
   launch.rank = number(launcher.rank, 0, launch.ranks - 1);
   launch.local_rank = number(launcher.local_rank, 0, launch.rank);
   launch.host = read_text(environment, "MASTER_ADDR", launcher.name);

@@ -22,7 +22,7 @@ std::string state_text(const std::optional<RankWait>& wait) {
   if (!wait) return "is not waiting";
   std::array<char, 32> time{};
   std::snprintf(time.data(), time.size(), " (%.2f s)", Seconds(host_time() - wait->since).count());
-  return "waits for " + wait->what.substr(0, kMostWordBytes / 2) + time.data();
+  return "waits for " + wait->what.substr(0, kMaxWordBytes / 2) + time.data();
 }
 
 }  // namespace
@@ -61,7 +61,7 @@ bool Rendezvous::read() {
   bool open = false;
   try {
     open = receive_bytes(connection_, received_);
-    while (auto frame = received_.next(kMostValueBytes)) handle(std::move(*frame));
+    while (auto frame = received_.next(kMaxValueBytes)) handle(std::move(*frame));
   } catch (const Error&) {
     open = false;
     problem = "whoever listens at " + address() + " is not rank 0 of a run";
@@ -218,10 +218,10 @@ void Rendezvous::check() {
 
 void Rendezvous::put(const std::string& key, std::string value, int readers) {
   check();
-  if (value.size() > kMostValueBytes) {
+  if (value.size() > kMaxValueBytes) {
     throw Error(ErrorKind::internal, "'" + key + "' has " + std::to_string(value.size()) +
                                          " bytes; a rank can give the others at most " +
-                                         std::to_string(kMostValueBytes) + " at once");
+                                         std::to_string(kMaxValueBytes) + " at once");
   }
   send({FrameKind::put, key, static_cast<std::uint32_t>(readers), std::move(value)});
 }
@@ -286,7 +286,7 @@ Nanoseconds Rendezvous::clock_offset() {
 
 void Rendezvous::abort(const std::string& reason) {
   if (has_ended()) return;
-  send({FrameKind::abort, "", 0, reason.substr(0, kMostWordBytes)});
+  send({FrameKind::abort, "", 0, reason.substr(0, kMaxWordBytes)});
   end_run("rank " + std::to_string(rank()) + " ended the run: " + reason);
 }
 

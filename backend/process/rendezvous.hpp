@@ -53,7 +53,7 @@ class Rendezvous {
   int ranks() const { return options_.ranks; }
   Seconds timeout() const { return options_.timeout; }
 
-  /// Offers a value of at most kMostValueBytes to the other ranks. Any rank may get it, `readers` times in
+  /// Offers a value of at most kMaxValueBytes to the other ranks. Any rank may get it, `readers` times in
   /// total; then it is dropped. Until then this rank must not put another value under the same key.
   /// @throws Error (internal) for a larger value
   void put(const std::string& key, std::string value, int readers = 1);

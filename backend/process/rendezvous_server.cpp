@@ -24,7 +24,7 @@ constexpr std::chrono::seconds kAnswerTime{2};          // for each rank's answe
 constexpr std::chrono::seconds kHelloTime{30};          // a connection that stays silent longer is closed
 constexpr std::chrono::milliseconds kAcceptAgain{100};  // if the system has no descriptor left
 constexpr std::chrono::seconds kLastWords{5};           // for frames in flight at the end
-constexpr std::size_t kMostSendings = 2 * kMostKeysOfRank;
+constexpr std::size_t kMaxSendings = 2 * kMaxKeysOfRank;
 
 /// Reads "rank ranks" from a hello, which may come from a stranger.
 bool read_hello(const std::string& key, int& rank, int& ranks) {
@@ -101,7 +101,7 @@ void RendezvousServer::accept() {
   const auto is_silent = [](const auto& p) { return p->rank < 0 && p->connection.is_open(); };
   const auto oldest = std::ranges::find_if(peers_, is_silent);
   const auto silent = static_cast<std::size_t>(std::ranges::count_if(peers_, is_silent));
-  if (oldest != peers_.end() && (none_left || silent >= kMostSilent)) (*oldest)->connection = {};
+  if (oldest != peers_.end() && (none_left || silent >= kMaxSilent)) (*oldest)->connection = {};
   if (!peer->connection.is_open()) return;
   set_connection_options(peer->connection, options_.timeout);
   peer->hello_by = in_time(kHelloTime);
@@ -111,7 +111,7 @@ void RendezvousServer::accept() {
 void RendezvousServer::read(Peer& peer) {
   try {
     const bool open = receive_bytes(peer.connection, peer.received);
-    while (auto frame = peer.received.next(met_ ? kMostValueBytes : kMostHelloBytes)) {
+    while (auto frame = peer.received.next(met_ ? kMaxValueBytes : kMaxHelloBytes)) {
       handle(peer, std::move(*frame));
       if (!peer.connection.is_open()) return;
     }
@@ -229,10 +229,10 @@ void RendezvousServer::put(Peer& peer, Frame frame) {
   forget(key);
   held_bytes_ += key.second.size() + frame.value.size();
   values_[key] = {std::make_shared<const std::string>(std::move(frame.value)), frame.readers};
-  if (++put_[peer.rank] > kMostKeysOfRank || held_bytes_ > kMostHeldBytes) {
+  if (++put_[peer.rank] > kMaxKeysOfRank || held_bytes_ > kMaxHeldBytes) {
     return end_run(rank_name(peer.rank) + " puts more values than others get: at most " +
-                   std::to_string(kMostKeysOfRank) + " of a rank, and of all ranks " +
-                   std::to_string(kMostHeldBytes >> 30) + " GiB, can wait for who gets them");
+                   std::to_string(kMaxKeysOfRank) + " of a rank, and of all ranks " +
+                   std::to_string(kMaxHeldBytes >> 30) + " GiB, can wait for who gets them");
   }
   const auto wanted = wanted_.find(key);
   if (wanted == wanted_.end()) return;
@@ -247,7 +247,7 @@ void RendezvousServer::put(Peer& peer, Frame frame) {
 void RendezvousServer::get(Peer& peer, const Key& key) {
   const auto found = values_.find(key);
   if (found == values_.end()) {
-    if (key.first < 0 || key.first >= options_.ranks || ++asked_[peer.rank] > kMostKeysOfRank)
+    if (key.first < 0 || key.first >= options_.ranks || ++asked_[peer.rank] > kMaxKeysOfRank)
       return lose(peer);
     wanted_[key].push_back(peer.rank);
     return;
@@ -331,7 +331,7 @@ void RendezvousServer::send(Peer& peer, const Frame& frame, Shared value) {
   if (!value) value = std::make_shared<const std::string>(frame.value);
   if (peer.sendings.empty()) peer.taken_by = in_time(options_.timeout);
   peer.sendings.push_back({head_bytes(frame, value->size()), value});
-  if (peer.sendings.size() > kMostSendings) return lose(peer);
+  if (peer.sendings.size() > kMaxSendings) return lose(peer);
   flush(peer);
 }
 

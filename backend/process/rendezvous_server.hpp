@@ -33,12 +33,12 @@ struct RendezvousOptions {
 };
 
 /// At most this many connections that have sent no hello stay open. One more closes the oldest.
-inline constexpr std::size_t kMostSilent = 128;
+inline constexpr std::size_t kMaxSilent = 128;
 /// A rank may have at most this many values that nobody has got yet, and may request at most this many
 /// missing values.
-inline constexpr std::size_t kMostKeysOfRank = 4096;
+inline constexpr std::size_t kMaxKeysOfRank = 4096;
 /// All stored values and their keys have at most this many bytes.
-inline constexpr std::uint64_t kMostHeldBytes = std::uint64_t{16} << 30;
+inline constexpr std::uint64_t kMaxHeldBytes = std::uint64_t{16} << 30;
 
 /// A RendezvousServer forwards values between ranks, and tells all ranks when one of them ends the run.
 ///

@@ -152,7 +152,7 @@ namespace {
 
 constexpr std::int64_t kFirstRuns = 2;
 constexpr std::int64_t kSecondRuns = 6;
-constexpr std::int64_t kMostRuns = 30;
+constexpr std::int64_t kMaxRuns = 30;
 constexpr double kProbe = double{1 << 28};  // multiplications of the call that predicts others' times
 
 /// Returns the approximate number of multiplications of a call. Activations have no inner size and come last.
@@ -196,7 +196,7 @@ double measure(KernelBench& bench, const KernelCall& call, KernelTable& table, c
     const double best = time(std::ranges::min(left, {}, time));
     std::erase_if(left, [&](std::size_t v) { return v != 0 && time(v) > limit * best; });
   };
-  for (std::int64_t runs = 0; runs < kFirstRuns || (left.size() > 1 && runs < kMostRuns && !over()); ++runs) {
+  for (std::int64_t runs = 0; runs < kFirstRuns || (left.size() > 1 && runs < kMaxRuns && !over()); ++runs) {
     for (const std::size_t v : left) {
       const double ns = bench.run_ns(v);
       entry[v].add(ns);

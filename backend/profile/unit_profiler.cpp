@@ -25,9 +25,9 @@ constexpr std::int64_t kFullTokens = 8192;      // enough for attention to fill 
 constexpr double kFirstPass = 0.2;              // of the budget
 constexpr std::int64_t kBusyTokens = 512;       // size of the units that the other ranks run
 constexpr std::int64_t kMemoryTokens = 512;     // enough to keep the rounding of buffers below 1 %
-constexpr int kLeastRounds = 3;
-constexpr int kMostRounds = 51;
-constexpr double kMostBeside = 10;  // max slowdown by neighbors; short times give any ratio
+constexpr int kMinRounds = 3;
+constexpr int kMaxRounds = 51;
+constexpr double kMaxBeside = 10;  // max slowdown by neighbors; short times give any ratio
 
 /// A NeighbourSwitch makes the first rank of a neighbor's group run units or rest.
 class NeighbourSwitch {
@@ -108,7 +108,7 @@ PassFactors factors_of(ProfileUnit unit, const std::vector<Samples>& points) {
       alone += samples.point().*pass;
       beside += samples.point_of(samples.beside).*pass;
     }
-    return alone > 0 ? std::min(kMostBeside, beside / alone) : 1;
+    return alone > 0 ? std::min(kMaxBeside, beside / alone) : 1;
   };
   return {ratio(&ProfilePoint::forward_s), ratio(&ProfilePoint::backward_input_s),
           ratio(&ProfilePoint::backward_weight_s)};
@@ -242,7 +242,7 @@ class UnitProfiler {
     let_neighbours(true);
     const double alone = part.optimizer.at(kParameters);
     if (alone > 0)
-      part.optimizer_beside = std::min(kMostBeside, measure_optimizer(rank_).at(kParameters) / alone);
+      part.optimizer_beside = std::min(kMaxBeside, measure_optimizer(rank_).at(kParameters) / alone);
     return part;
   }
 
@@ -300,8 +300,8 @@ class UnitProfiler {
     std::vector<std::size_t> order(points.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     Seconds round{0};
-    for (int done = 0; done < kMostRounds; ++done) {
-      if (!agree(done < kLeastRounds || watch_.elapsed() + round <= budget_)) break;
+    for (int done = 0; done < kMaxRounds; ++done) {
+      if (!agree(done < kMinRounds || watch_.elapsed() + round <= budget_)) break;
       const Seconds begin = watch_.elapsed();
       random.shuffle(std::span(order));
       for (const std::size_t i : order) {

@@ -15,7 +15,7 @@ constexpr double kRoundLimit[] = {kFirstRoundLimit, kSecondRoundLimit,
                                   std::numeric_limits<double>::infinity()};
 constexpr double kHopeless = 3;           // times the one in use: one call is enough to drop it
 constexpr std::int64_t kSurelyCalls = 8;  // min calls of the last remaining variant before it is used
-constexpr std::int64_t kMostTrials = 4;   // max, of a rank's calls in a step
+constexpr std::int64_t kMaxTrials = 4;    // max, of a rank's calls in a step
 constexpr std::uint32_t kTimedOneOf = 16;
 constexpr std::int64_t kWait = 64;  // steps between trials
 constexpr double kMuchSlower = 2;
@@ -129,7 +129,7 @@ void KernelPlanner::plan_trials(KernelChoices& choices) const {
     // so.
     const bool once = used_first || trial.own.count == 0 || state.calls < 4;
     const std::int64_t wanted =
-        once ? 1 : std::min({kRoundCalls[state.round] - trial.own.count, kMostTrials, state.calls / 2});
+        once ? 1 : std::min({kRoundCalls[state.round] - trial.own.count, kMaxTrials, state.calls / 2});
     const double affordable = std::floor(std::min(left / call, most_left / most_call));
     const auto trials = std::min(static_cast<double>(wanted), affordable);
     if (trials < 1) continue;

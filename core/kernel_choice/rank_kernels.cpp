@@ -23,8 +23,8 @@ void RankKernels::observe(const Chosen& chosen, double ns, double scale) {
     return;
   }
   // An interrupted call says little about the variant, so it counts at most as a few usual ones.
-  constexpr double kMostMeans = 4;
-  const double time = choice.mean_ns > 0 ? std::min(ns * scale, kMostMeans * choice.mean_ns) : ns * scale;
+  constexpr double kMaxMeans = 4;
+  const double time = choice.mean_ns > 0 ? std::min(ns * scale, kMaxMeans * choice.mean_ns) : ns * scale;
   seen.used.add(time);
   if (chosen.in_trials) seen.in_trials.add(time);
 }

@@ -329,10 +329,10 @@ void validate(const PipelineShape& shape, const std::string& where) {
   require(order.takes_chunks(shape.chunks), "chunks", order.chunks_taken(), shape.chunks);
   require(!order.in_rounds || shape.microbatches % shape.ranks == 0, "microbatches",
           fmt::format("a multiple of the {} stages for {}", shape.ranks, order.name), shape.microbatches);
-  const int most_ranks = kMostRawStages / shape.chunks;
+  const int most_ranks = kMaxRawStages / shape.chunks;
   require(shape.ranks <= most_ranks, "stages",
           fmt::format("at most {} of {} chunks", most_ranks, shape.chunks), shape.ranks);
-  const int most = kMostRawCells / shape.stages();
+  const int most = kMaxRawCells / shape.stages();
   require(shape.microbatches <= most, "microbatches",
           fmt::format("at most {} for {} stages", most, shape.stages()), shape.microbatches);
 }

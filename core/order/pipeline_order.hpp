@@ -41,8 +41,8 @@ struct PipelineShape {
 };
 
 /// These limit a pipeline without a model: its stages, and stages x microbatches.
-inline constexpr int kMostRawStages = 4096;
-inline constexpr int kMostRawCells = 1 << 21;
+inline constexpr int kMaxRawStages = 4096;
+inline constexpr int kMaxRawCells = 1 << 21;
 
 /// Checks the shape of a pipeline without a model. `where` names the pipeline in errors, for example its
 /// file.

@@ -12,9 +12,9 @@ namespace dflop {
 namespace {
 
 constexpr std::int64_t kActivationBytes = kBf16Bytes;
-constexpr std::int64_t kMostBuckets = 1024;  // of a stage; more buckets change nothing and cost time
+constexpr std::int64_t kMaxBuckets = 1024;  // of a stage; more buckets change nothing and cost time
 
-constexpr std::int64_t kMostTokens = 100'000'000'000;  // keeps bytes of activations within 64 bits
+constexpr std::int64_t kMaxTokens = 100'000'000'000;  // keeps bytes of activations within 64 bits
 
 /// A Flow has the bytes that go forward from one dp rank of a stage to one of the next for one microbatch.
 /// Gradients going back, if any, have as many bytes.
@@ -518,7 +518,7 @@ std::int64_t trained_parameters(const Stage& stage, const ModelSpec& model) {
 
 std::int64_t gradient_buckets(Bytes gradients, Bytes bucket) {
   const std::int64_t whole = gradients.count / bucket.count;
-  return std::clamp<std::int64_t>(whole + (gradients.count % bucket.count > 0 ? 1 : 0), 1, kMostBuckets);
+  return std::clamp<std::int64_t>(whole + (gradients.count % bucket.count > 0 ? 1 : 0), 1, kMaxBuckets);
 }
 
 PipelineShape plan_shape(const Plan& plan) {
@@ -543,7 +543,7 @@ Program lower(const Plan& plan, const ModelSpec& model, std::span<const Sample> 
   std::int64_t tokens = 0;
   for (const Sample& sample : batch) {
     tokens += sample.encoder().tokens + sample.llm_tokens;
-    if (tokens > kMostTokens) refuse_input("", "a global batch of more than 10^11 tokens is not supported");
+    if (tokens > kMaxTokens) refuse_input("", "a global batch of more than 10^11 tokens is not supported");
   }
   return Lowering(plan, model, batch, assignment, order).take();
 }

@@ -9,8 +9,8 @@
 namespace dflop {
 namespace {
 
-constexpr double kMostSeconds = 1e6;
-constexpr double kMostBytes = 0x1p60;
+constexpr double kMaxSeconds = 1e6;
+constexpr double kMaxBytes = 0x1p60;
 
 /// A Validation rejects errors in one pipeline, naming the key.
 class Validation {
@@ -47,7 +47,7 @@ class Validation {
       const double messages = 2.0 * static_cast<double>(shape.stages() - 1) * shape.microbatches;
       seconds += path->latency.count() * messages + 2 * bytes / path->bytes_per_second;
     }
-    if (!(seconds <= kMostSeconds)) {
+    if (!(seconds <= kMaxSeconds)) {
       refuse_input(where_, "expected durations and messages of at most 1000000 s in all, found {} s",
                    std::llround(std::min(seconds, 1e18)));
     }
@@ -127,7 +127,7 @@ class Validation {
 
   double check_bytes(const std::string& key, const BroadcastTable<Bytes>& table, std::size_t rows) const {
     const double total = sum(key, table, rows);
-    if (total > kMostBytes) refuse(key, "expected at most 2^60 bytes in all");
+    if (total > kMaxBytes) refuse(key, "expected at most 2^60 bytes in all");
     return total;
   }
 

@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::size_t kLongest = 100;  // max compared letters of a name
 
-constexpr std::size_t kLeastBeginning = 3;  // min letters that count as the beginning of a name
+constexpr std::size_t kMinBeginning = 3;  // min letters that count as the beginning of a name
 
 /// Returns the min number of typing mistakes between two names: the optimal string alignment distance.
 std::size_t mistakes(std::string_view a, std::string_view b) {
@@ -37,7 +37,7 @@ std::string did_you_mean(std::string_view found, const std::vector<std::string_v
   // a mistyped "h100".
   std::string_view longer;
   for (const std::string_view name : known) {
-    if (found.size() < kLeastBeginning || !name.starts_with(found)) continue;
+    if (found.size() < kMinBeginning || !name.starts_with(found)) continue;
     if (longer.empty() || name.size() < longer.size()) longer = name;
   }
   if (!longer.empty()) return "; did you mean '" + std::string(longer) + "'?";

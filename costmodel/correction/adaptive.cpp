@@ -10,9 +10,9 @@
 namespace dflop {
 namespace {
 
-constexpr int kFirstRatios = 4;         // with fewer, the spread is unknown
-constexpr double kLeastSpread = 0.005;  // of log ratios; smaller changes are not worth a switch
-constexpr double kMostLearned = 2;      // max change of the mean by one iteration, in standard deviations
+constexpr int kFirstRatios = 4;       // with fewer, the spread is unknown
+constexpr double kMinSpread = 0.005;  // of log ratios; smaller changes are not worth a switch
+constexpr double kMaxLearned = 2;     // max change of the mean by one iteration, in standard deviations
 constexpr double kAdaptiveMostDeviations = 4;  // one slow iteration does not reach a quiet monitor's limit
 
 template <typename... Values>
@@ -92,15 +92,14 @@ void CorrectionSwitch::watch(double log_ratio) {
   ++watched_;
   if (watched_ > kFirstRatios) {
     const double known = watched_ - 1;
-    const double spread =
-        std::max(kLeastSpread, std::sqrt(squares_ / (known - 1))) * std::sqrt(1 + 1 / known);
+    const double spread = std::max(kMinSpread, std::sqrt(squares_ / (known - 1))) * std::sqrt(1 + 1 / known);
     const double z =
         std::clamp((log_ratio - mean_) / spread, -kAdaptiveMostDeviations, kAdaptiveMostDeviations);
     rise_ = std::max(0.0, rise_ + z - options_.slack);
     fall_ = std::max(0.0, fall_ - z - options_.slack);
     if (std::max(rise_, fall_) > options_.limit) return enter(SwitchState::tracking);
     // Otherwise a first slow iteration would make the second look normal.
-    log_ratio = std::clamp(log_ratio, mean_ - kMostLearned * spread, mean_ + kMostLearned * spread);
+    log_ratio = std::clamp(log_ratio, mean_ - kMaxLearned * spread, mean_ + kMaxLearned * spread);
   }
   const double off = log_ratio - mean_;  // Welford 1962
   mean_ += off / watched_;

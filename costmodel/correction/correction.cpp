@@ -18,12 +18,12 @@ namespace {
 using Vector = Eigen::VectorXd;
 using Matrix = Eigen::MatrixXd;
 
-constexpr double kLeastNoise = 0.005;            // relative; a simulator without jitter has none
+constexpr double kMinNoise = 0.005;              // relative; a simulator without jitter has none
 constexpr double kCorrectionMostDeviations = 8;  // no single iteration brings a quiet detector to its limit
 constexpr double kNoiseMemory = 0.9;             // weight of the residuals' spread, an iteration later
 constexpr double kNormalSpread = 1.4826;         // standard deviations per median absolute residual
-constexpr double kLeastLevel = 0.01;             // keeps durations positive
-constexpr double kLeastKnown = 10;  // information required before a change is detected, in priors
+constexpr double kMinLevel = 0.01;               // keeps durations positive
+constexpr double kMinKnown = 10;  // information required before a change is detected, in priors
 
 /// An Equation is a row in terms of columns, divided by the larger of unit and prediction, so that its error
 /// is relative.
@@ -104,7 +104,7 @@ Vector deviations(const Sums& sums, const Matrix& known, const Vector& solution,
   const Vector spread = variance * ((now * sums.information * now).diagonal() + before);
   const Vector kept_back = prior * before.cwiseProduct(solution);
   const Vector off = change.array() / (spread.array() + kept_back.array().square()).sqrt();
-  return (known.diagonal().array() >= kLeastKnown * prior).select(off, 0.0);
+  return (known.diagonal().array() >= kMinKnown * prior).select(off, 0.0);
 }
 
 /// Removes a column and its contribution from the sums, keeping the others' solution unchanged.
@@ -219,7 +219,7 @@ void Correction::learn(CorrectionFit& fit, std::span<const CorrectionRow* const>
   Vector moment = Eigen::Map<const Vector>(fit.moment.data(), size);
 
   if (fit.iterations > 0) {
-    const double variance = std::max(fit.variance, kLeastNoise * kLeastNoise);
+    const double variance = std::max(fit.variance, kMinNoise * kMinNoise);
     const Vector off = deviations(sums, information, Eigen::Map<const Vector>(solution.data(), size),
                                   options_.prior, variance);
     changes_ += forget_changed(fit, off, solution, options_, information, moment);
@@ -249,7 +249,7 @@ void Correction::solve(std::size_t f) {
 double Correction::level(StageKind kind, Op op) const {
   const CorrectionFit* fit = find(kind, op);
   if (fit == nullptr) return 1.0;
-  return std::max(kLeastLevel, 1.0 + solutions_[static_cast<std::size_t>(fit - fits_.data())][0]);
+  return std::max(kMinLevel, 1.0 + solutions_[static_cast<std::size_t>(fit - fits_.data())][0]);
 }
 
 double Correction::penalty(StageKind kind, Op op, const ShapeBucket& bucket) const {

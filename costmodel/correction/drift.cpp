@@ -14,7 +14,7 @@ namespace {
 constexpr std::uint64_t kDriftStream = 0x6472696674;
 /// One draw in this many lies outside of a range: half of them on either side, or all on the only side.
 constexpr int kOneIn = 1000;
-constexpr int kLeastResamples = 2 * kOneIn - 1;
+constexpr int kMinResamples = 2 * kOneIn - 1;
 /// Buckets are a quarter of an octave wide; a sixteenth would leave most buckets of a batch empty.
 constexpr int kCoarser = 4;
 
@@ -33,8 +33,8 @@ std::vector<ShapeBucket> key_of(const Sample& sample) {
 ShapeDrift::ShapeDrift(const ModelSpec& model, std::span<const Sample> profile, DriftOptions options)
     : model_(model), options_(options) {
   if (profile.empty()) refuse_input("drift", "expected a profile with samples, found none");
-  if (options.resamples < kLeastResamples) {
-    refuse_input("drift", "expected at least {} resamples, found {}", kLeastResamples, options.resamples);
+  if (options.resamples < kMinResamples) {
+    refuse_input("drift", "expected at least {} resamples, found {}", kMinResamples, options.resamples);
   }
   for (const Sample& sample : profile) buckets_.try_emplace(key_of(sample), buckets_.size());
   histogram_.assign(buckets_.size() + 1, 0.0);

@@ -17,7 +17,7 @@ namespace {
 constexpr std::int64_t kNone = -1;
 
 /// Sums of times (36 years) and bytes stay inside 64 bits.
-constexpr double kMostSum = 0x1p60;
+constexpr double kMaxSum = 0x1p60;
 
 /// Returns the largest part of a duration that, rounded as the engine does, is at most `delay`.
 double latest_ready(Nanoseconds delay, Nanoseconds duration) {
@@ -242,8 +242,8 @@ class Rebuild {
       time += static_cast<double>(span.duration.count());
       bytes += static_cast<double>(span.bytes.count);
     }
-    if (time > kMostSum) refuse("spans.duration_ns", "expected at most 2^60 ns in all");
-    if (bytes > kMostSum) refuse("spans.bytes", "expected at most 2^60 bytes in all");
+    if (time > kMaxSum) refuse("spans.duration_ns", "expected at most 2^60 ns in all");
+    if (bytes > kMaxSum) refuse("spans.bytes", "expected at most 2^60 bytes in all");
   }
 
   void check_not_negative(const char* column, std::size_t row, std::int64_t value) const {

@@ -22,8 +22,8 @@ bool holds_layers(unsigned subset) {
 }
 
 constexpr std::size_t kFewestWorks = 4;
-constexpr double kMostError = 0.1;  ///< of the mean duration
-constexpr double kFarthest = 4;     ///< times what was recorded
+constexpr double kMaxError = 0.1;  ///< of the mean duration
+constexpr double kFarthest = 4;    ///< times what was recorded
 
 }  // namespace
 
@@ -101,7 +101,7 @@ void WorkLine::settle() {
   if (different < kFewestWorks) return;
   double mean = 0;
   for (const double duration : durations_) mean += duration / static_cast<double>(durations_.size());
-  double least = kMostError * mean;
+  double least = kMaxError * mean;
   const std::vector<Equation> equations = reduced();
   unsigned unrecorded = 0;  // terms
   for (std::size_t t = 0; t < kTerms; ++t) unrecorded |= most_[t] == 0 ? 1U << t : 0;

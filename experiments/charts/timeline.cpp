@@ -12,10 +12,10 @@ namespace dflop {
 namespace {
 
 constexpr double kRowHeight = 16;
-constexpr std::size_t kMostRows = 48;
-constexpr std::size_t kMostRowsWithPath = 128;
+constexpr std::size_t kMaxRows = 48;
+constexpr std::size_t kMaxRowsWithPath = 128;
 constexpr std::string_view kPathColour = "#d1003f";
-constexpr double kMostBarsPerPixel = 4;
+constexpr double kMaxBarsPerPixel = 4;
 constexpr double kPale = 0.38;  // opacity of everything off the path
 
 enum Paint : std::uint8_t { forward, backward, waiting, reduction, optimizer };
@@ -72,7 +72,7 @@ Bar bar_of(const Work& work, double pixels_per_ns) {
 
 /// Returns the groups to draw: all of them, or the groups of the path plus an even selection of the others.
 std::vector<std::size_t> chosen_groups(std::size_t groups, const std::vector<PathLink>& path) {
-  const std::size_t count = std::min(groups, path.empty() ? kMostRows : kMostRowsWithPath);
+  const std::size_t count = std::min(groups, path.empty() ? kMaxRows : kMaxRowsWithPath);
   std::set<std::size_t> rows;
   for (const PathLink& link : path) {
     if (rows.size() < count) rows.insert(static_cast<std::size_t>(link.group));
@@ -124,7 +124,7 @@ std::string pixel_bars(const std::vector<Bar>& bars, double y) {
 
 /// Draws the bars of one group. Adjacent bars of the same color within half a pixel are merged.
 std::string row_bars(const std::vector<Bar>& bars, double y) {
-  if (static_cast<double>(bars.size()) > kMostBarsPerPixel * kPlotWidth) return pixel_bars(bars, y);
+  if (static_cast<double>(bars.size()) > kMaxBarsPerPixel * kPlotWidth) return pixel_bars(bars, y);
   std::string out;
   double begin = 0;
   double end = -1;

@@ -72,7 +72,7 @@ std::vector<std::string> with_own_names(const Options& options, std::vector<std:
   return arguments;
 }
 
-constexpr double kMostExact = 9007199254740992;  // 2^53
+constexpr double kMaxExact = 9007199254740992;  // 2^53
 
 /// Rewrites a whole number such as 3e6 in digits. Returns other texts unchanged.
 std::string whole_digits(const std::string& text) {
@@ -81,7 +81,7 @@ std::string whole_digits(const std::string& text) {
   const auto [rest, problem] = std::from_chars(text.data(), end, value);
   const bool has_exponent = text.find_first_of("eE") != std::string::npos;
   if (problem != std::errc() || rest != end || !has_exponent) return text;
-  if (value != std::floor(value) || std::abs(value) > kMostExact) return text;
+  if (value != std::floor(value) || std::abs(value) > kMaxExact) return text;
   return std::to_string(static_cast<std::int64_t>(value));
 }
 
@@ -123,7 +123,7 @@ std::vector<std::string> with_whole_digits(const Options& options, std::vector<s
   double value = 0;
   const auto [rest, error] = std::from_chars(found.data(), found.data() + found.size(), value);
   const bool is_number = rest == found.data() + found.size() && error == std::errc();
-  if (is_whole && is_number && std::abs(value) >= kMostExact && value == std::floor(value))
+  if (is_whole && is_number && std::abs(value) >= kMaxExact && value == std::floor(value))
     refuse_value(name, "a whole number below 2^63, or below 2^53 if it has an exponent", found);
   refuse_value(name, is_whole ? "a whole number, such as 1000 or 3e6" : "a number, such as 2.5 or 1e-3",
                found);

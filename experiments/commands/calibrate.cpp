@@ -24,7 +24,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kMostFolds = 100;
+constexpr int kMaxFolds = 100;
 constexpr double kAtBound = 1e-3;      // as a fraction of the bound
 constexpr double kTooFarToPlan = 0.2;  // compared plans differ by less than this
 
@@ -252,7 +252,7 @@ std::vector<PreparedSet> read_sets(const Values& values, const ClusterSpec& clus
 int run_calibrate(const Values& values) {
   const Format format = read_format(values);
   const auto out = read_output(values, "out");
-  const int folds = static_cast<int>(read_integer(values, "folds", 2, kMostFolds));
+  const int folds = static_cast<int>(read_integer(values, "folds", 2, kMaxFolds));
   const std::uint64_t seed = read_seed(values);
   const ClusterFile base = find_cluster_file(values["cluster"].as<std::string>());
   const Calibration result = calibrate(read_sets(values, base.cluster), base, folds, seed);

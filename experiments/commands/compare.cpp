@@ -382,11 +382,11 @@ AssumptionBlock compare_assumptions(const Values& values, const Target& target, 
 }
 
 int run_compare(const Values& values) {
-  constexpr int kMostSeeds = 1000;
+  constexpr int kMaxSeeds = 1000;
   const Format format = read_format(values);
   std::optional<Training> training = read_training(values);
   const auto out = read_text(values, "out");
-  const int seeds = static_cast<int>(read_integer(values, "seeds", 1, kMostSeeds));
+  const int seeds = static_cast<int>(read_integer(values, "seeds", 1, kMaxSeeds));
   ComparisonInput input;
   input.gbs = read_gbs(values);
   input.seed = read_seed(values);

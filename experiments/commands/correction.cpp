@@ -20,8 +20,8 @@
 namespace dflop {
 namespace {
 
-constexpr std::int64_t kMostStudied = 10'000;  // iterations
-constexpr double kMostLatency = 100;
+constexpr std::int64_t kMaxStudied = 10'000;  // iterations
+constexpr double kMaxLatency = 100;
 
 /// Reads "0.01,0.03". @throws Error (usage)
 std::vector<double> read_list(const Values& values, const std::string& name, double most) {
@@ -45,7 +45,7 @@ std::vector<Anomaly> read_anomalies(const Values& values, int iterations) {
   anomaly.end =
       read_optional_integer<int>(values, "vanish", anomaly.begin + 1, iterations - 1).value_or(anomaly.end);
   std::vector<Anomaly> anomalies;
-  const std::vector<double> latencies = read_list(values, "latencies", kMostLatency);
+  const std::vector<double> latencies = read_list(values, "latencies", kMaxLatency);
   for (const double fraction : read_list(values, "fractions", 1)) {
     for (const double latency : latencies) {
       anomaly.fraction = fraction;
@@ -58,8 +58,8 @@ std::vector<Anomaly> read_anomalies(const Values& values, int iterations) {
 
 int read_studied_iterations(const Values& values, int gbs) {
   const int iterations = read_iterations(values, gbs);
-  if (iterations < 2 || iterations > kMostStudied) {
-    refuse_value("iterations", fmt::format("a whole number from 2 to {}", kMostStudied),
+  if (iterations < 2 || iterations > kMaxStudied) {
+    refuse_value("iterations", fmt::format("a whole number from 2 to {}", kMaxStudied),
                  std::to_string(iterations));
   }
   return iterations;
@@ -67,19 +67,19 @@ int read_studied_iterations(const Values& values, int gbs) {
 
 SwitchOptions read_switch(const Values& values) {
   SwitchOptions options;
-  options.measure = static_cast<int>(read_integer(values, "measure", 1, kMostStudied));
-  options.window = static_cast<int>(read_integer(values, "window", 1, kMostStudied));
-  options.probe = static_cast<int>(read_integer(values, "probe", 0, kMostStudied));
+  options.measure = static_cast<int>(read_integer(values, "measure", 1, kMaxStudied));
+  options.window = static_cast<int>(read_integer(values, "window", 1, kMaxStudied));
+  options.probe = static_cast<int>(read_integer(values, "probe", 0, kMaxStudied));
   return options;
 }
 
 /// Reads how many global batches of new data are examined.
 int read_drift_window(const Values& values, int gbs) {
-  const auto window = static_cast<int>(read_integer(values, "window", 1, kMostStudied));
-  if (std::int64_t{window} * gbs > kMostSamplesInAll) {
+  const auto window = static_cast<int>(read_integer(values, "window", 1, kMaxStudied));
+  if (std::int64_t{window} * gbs > kMaxSamplesInAll) {
     refuse_option("window", fmt::format("expected at most {} global batches of {} samples with --new-data "
                                         "({} samples in all), found {}",
-                                        kMostSamplesInAll / gbs, gbs, kMostSamplesInAll, window));
+                                        kMaxSamplesInAll / gbs, gbs, kMaxSamplesInAll, window));
   }
   return window;
 }

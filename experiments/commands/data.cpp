@@ -63,7 +63,7 @@ std::vector<Sample> read_data_samples(const Values& values, const ModelSpec& mod
     options.rule = *rule;
     options.media.reset();
   }
-  options.max_tokens = read_optional_integer(values, "max-tokens", 1, kMostTokensOfSample)
+  options.max_tokens = read_optional_integer(values, "max-tokens", 1, kMaxTokensOfSample)
                            .value_or(as_samples ? model.max_tokens : 0);
   return load_samples(data, options, true, nullptr, given_options_of_records(values));
 }

@@ -26,7 +26,7 @@ namespace {
 constexpr std::array<const char*, 4> kOutputs = {"report.html", "fidelity.json", "fidelity.csv",
                                                  "operations.csv"};
 
-constexpr std::int64_t kMostSteps = 10'000;
+constexpr std::int64_t kMaxSteps = 10'000;
 constexpr double kFidelityMostBudgetS = 86'400;
 
 /// Returns the options for plans that run live.
@@ -73,15 +73,15 @@ Request read_request(const Values& values) {
   const auto file = values["plans"].as<std::string>();
   request.grid = parse_plan_grid(read_text_file(file), file);
   const PlanGrid& grid = request.grid;
-  request.gbs = read_optional_integer<int>(values, "gbs", 1, kMostGbs).value_or(grid.gbs);
+  request.gbs = read_optional_integer<int>(values, "gbs", 1, kMaxGbs).value_or(grid.gbs);
   request.target =
       std::make_shared<const Target>(grid.model, grid.cluster, file, nullptr, nullptr, Use::shape);
   request.plans = complete_plans(grid, file, request.gbs, request.target->model, request.target->cluster);
   FidelityOptions& options = request.options;
   options.device = read_local_device(values);
   options.dtype = read_dtype(values);
-  options.steps = read_integer(values, "steps", 1, kMostSteps);
-  options.warm_up = read_integer(values, "warm-up", 1, kMostSteps);
+  options.steps = read_integer(values, "steps", 1, kMaxSteps);
+  options.warm_up = read_integer(values, "warm-up", 1, kMaxSteps);
   options.device.cores = read_cores(values, options.device);
   options.device.device_cores = read_device_cores(values, options.device);
   check_plans(request, file, [&](const Plan& plan) {

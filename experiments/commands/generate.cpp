@@ -18,7 +18,7 @@
 namespace dflop {
 namespace {
 
-constexpr std::int64_t kMostAnswers = 1'000'000;
+constexpr std::int64_t kMaxAnswers = 1'000'000;
 
 Table answer_table(const std::vector<Sample>& samples, const std::vector<Answer>& answers,
                    const Tokenizer& tokenizer) {
@@ -37,8 +37,8 @@ int run_generate(const Values& values) {
   LiveDevice device = read_local_device(values);
   device.device_cores = read_device_cores(values, device);
   const DType dtype = read_dtype(values);
-  const std::int64_t most = read_integer(values, "tokens", 1, kMostAnswers);
-  const std::int64_t count = read_integer(values, "samples", 1, kMostAnswers);
+  const std::int64_t most = read_integer(values, "tokens", 1, kMaxAnswers);
+  const std::int64_t count = read_integer(values, "samples", 1, kMaxAnswers);
   const std::uint64_t seed = read_seed(values);
   const ModelSpec model = find_model(values["model"].as<std::string>());
   if (!is_model_folder(model.name)) {

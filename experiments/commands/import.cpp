@@ -31,8 +31,8 @@
 namespace dflop {
 namespace {
 
-constexpr std::size_t kMostExamples = 3;
-constexpr std::size_t kMostAlone = 8;  ///< max stragglers that are replayed one by one
+constexpr std::size_t kMaxExamples = 3;
+constexpr std::size_t kMaxAlone = 8;  ///< max stragglers that are replayed one by one
 
 /// Returns `part` / `whole`; nothing if `whole` is 0.
 Cell fraction(Nanoseconds part, Nanoseconds whole) {
@@ -159,7 +159,7 @@ std::vector<const KinetoFinding*> examples(const std::vector<KinetoFinding>& fin
   std::vector<const KinetoFinding*> first;
   std::size_t taken[kKinetoFindingKinds] = {};
   for (const KinetoFinding& finding : findings) {
-    if (taken[static_cast<std::size_t>(finding.kind)]++ < kMostExamples) first.push_back(&finding);
+    if (taken[static_cast<std::size_t>(finding.kind)]++ < kMaxExamples) first.push_back(&finding);
   }
   std::stable_sort(first.begin(), first.end(),
                    [](const KinetoFinding* a, const KinetoFinding* b) { return a->kind < b->kind; });
@@ -195,7 +195,7 @@ void drop_innocent(Savings& savings, const std::vector<KinetoTrace>& traces, con
   std::vector<std::size_t> kept;
   for (const KinetoStraggler& straggler : savings.stragglers.ranks) kept.push_back(straggler.trace);
   savings.together = saved_as_others(joined, numbers_of(kept));
-  const bool has_few = savings.together && kept.size() <= kMostAlone;
+  const bool has_few = savings.together && kept.size() <= kMaxAlone;
   for (std::size_t k = has_few ? kept.size() : 0; k-- > 0 && kept.size() > 1;) {
     std::vector<std::size_t> fewer = kept;
     fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(k));
@@ -212,7 +212,7 @@ void drop_innocent(Savings& savings, const std::vector<KinetoTrace>& traces, con
 
 /// Finds stragglers by the time in which other ranks wait without computing or, if that names none, by all
 /// time in which others wait. If steps can be replayed, mending the stragglers must save at least
-/// kLeastStraggling, because a wait may cost nothing. Waits hidden by compute count only if steps can be
+/// kMinStraggling, because a wait may cost nothing. Waits hidden by compute count only if steps can be
 /// replayed. The savings per straggler are computed only for few stragglers. If ranks wait for each other
 /// inside ranges of compute, savings are unknown.
 Savings find_savings(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
@@ -226,10 +226,10 @@ Savings find_savings(const std::vector<KinetoTrace>& traces, const KinetoRanks& 
     savings.stragglers = find_stragglers(traces, ranks, steps, hidden);
     if (savings.stragglers.ranks.empty()) continue;
     drop_innocent(savings, traces, ranks, joined, steps);
-    if (savings.together ? *savings.together < kLeastStraggling : hidden) continue;
+    if (savings.together ? *savings.together < kMinStraggling : hidden) continue;
     const std::vector<int>& all = savings.ranks;
     savings.alone.resize(all.size());
-    for (std::size_t k = 0; k < all.size() && all.size() <= kMostAlone; ++k)
+    for (std::size_t k = 0; k < all.size() && all.size() <= kMaxAlone; ++k)
       savings.alone[k] = all.size() == 1 ? savings.together : saved_as_others(joined, {all[k]});
     return savings;
   }

@@ -23,9 +23,9 @@
 namespace dflop {
 namespace {
 
-constexpr int kMostSize = 4096;  // samples of a microbatch
+constexpr int kMaxSize = 4096;  // samples of a microbatch
 constexpr int kMicrobatchesOfSize = 64;
-constexpr double kMostTuningS = 86'400;
+constexpr double kMaxTuningS = 86'400;
 constexpr double kNsPerUs = 1e-3;
 
 /// Returns a row for each key with the variant that is chosen there. The heads of an attention stand as they
@@ -138,9 +138,9 @@ int run_tune(const Values& values) {
   const ModelSpec model = find_model(values["model"].as<std::string>());
   const std::vector<TpMode> modes = read_tp_modes(values);
   require_tp_modes(model, modes);
-  const std::int64_t most = read_integer(values, "samples", 1, kMostSize);
+  const std::int64_t most = read_integer(values, "samples", 1, kMaxSize);
   const TuningOptions options{.seed = read_seed(values),
-                              .budget = Seconds(read_number(values, "budget-s", 0, kMostTuningS))};
+                              .budget = Seconds(read_number(values, "budget-s", 0, kMaxTuningS))};
   check_output(path);
   const bool exists = std::filesystem::exists(path);
   if (exists && !values["merge"].as<bool>()) {

@@ -18,7 +18,7 @@
 namespace dflop {
 namespace {
 
-constexpr int kMostBins = 65'536;
+constexpr int kMaxBins = 65'536;
 constexpr std::int64_t kPartitionMostTokens = std::int64_t{1} << 50;
 
 /// Returns the orders that the makespan bounds support: one stage on each rank, and the same order for all
@@ -48,7 +48,7 @@ struct Partition {
 
   explicit Partition(const Values& values)
       : file(values["costs"].as<std::string>()), objective(read_objective_of_bins(values)) {
-    const int encoder_dp = read_optional_integer<int>(values, "encoder-dp", 1, kMostBins).value_or(0);
+    const int encoder_dp = read_optional_integer<int>(values, "encoder-dp", 1, kMaxBins).value_or(0);
     items = parse_items(read_text_file(file), file);
     read_bins(values, encoder_dp);
     if (objective == Objective::makespan) read_pipeline(values, encoder_dp);
@@ -58,7 +58,7 @@ struct Partition {
  private:
   void read_bins(const Values& values, int encoder_dp) {
     BinProblem& bins = problem.bins;
-    bins.bins = static_cast<int>(read_integer(values, "bins", 1, kMostBins));
+    bins.bins = static_cast<int>(read_integer(values, "bins", 1, kMaxBins));
     bins.dp = static_cast<int>(read_integer(values, "dp", 1, bins.bins));
     if (bins.bins % bins.dp != 0) {
       refuse_value("bins", fmt::format("a multiple of --dp {}", bins.dp), std::to_string(bins.bins));
@@ -83,14 +83,14 @@ struct Partition {
   }
 
   void read_pipeline(const Values& values, int encoder_dp) {
-    constexpr int kMostStages = 256;
+    constexpr int kMaxStages = 256;
     const auto name = values["schedule"].as<std::string>();
     const auto kind = order_kind_from_string(name);
     const std::vector<OrderKind> known = partition_orders();
     if (!kind || std::find(known.begin(), known.end(), *kind) == known.end()) {
       refuse_name("schedule", names_of(known), name);
     }
-    const int encoder_stages = static_cast<int>(read_integer(values, "encoder-stages", 0, kMostStages));
+    const int encoder_stages = static_cast<int>(read_integer(values, "encoder-stages", 0, kMaxStages));
     const bool encodes =
         std::any_of(items.encoder_s.begin(), items.encoder_s.end(), [](double time) { return time > 0; });
     if (encoder_stages == 0 && (encodes || encoder_dp > 0)) {
@@ -99,10 +99,10 @@ struct Partition {
                                encodes ? "an item has encoder_s above 0" : "--encoder-dp is given"),
                    "0");
     }
-    const int llm_stages = static_cast<int>(read_integer(values, "llm-stages", 1, kMostStages));
+    const int llm_stages = static_cast<int>(read_integer(values, "llm-stages", 1, kMaxStages));
     const PipelineShape shape{*kind, encoder_stages + llm_stages, 1, problem.bins.microbatches()};
-    if (shape.microbatches > kMostRawCells / shape.ranks) {
-      refuse_option("bins", fmt::format("expected at most {} stages x microbatches, found {}", kMostRawCells,
+    if (shape.microbatches > kMaxRawCells / shape.ranks) {
+      refuse_option("bins", fmt::format("expected at most {} stages x microbatches, found {}", kMaxRawCells,
                                         std::int64_t{shape.microbatches} * shape.ranks));
     }
     pipeline = simple_load_pipeline(shape, encoder_stages, problem.bins.dp, encoder_dp,

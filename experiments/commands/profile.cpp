@@ -24,17 +24,17 @@
 namespace dflop {
 namespace {
 
-constexpr std::int64_t kLeastTokens = 32;  // for two points of each unit
+constexpr std::int64_t kMinTokens = 32;  // for two points of each unit
 constexpr std::int64_t kProfileMostTokens = 1 << 17;
 constexpr double kProfileMostBudgetS = 86'400;
-constexpr int kMostRanks = kMostTp;
+constexpr int kMaxRanks = kMaxTp;
 
 /// Reads "3/4" or "0.75". @throws Error (usage) if this is not a part of a device
 double read_share(const std::string& text) {
-  constexpr double kMost = 1 << 20;
+  constexpr double kMax = 1 << 20;
   ValueText reader("shares", "parts of a device above 0 and up to 1, such as 1/2,1", text);
-  double share = reader.number(0.0, kMost);
-  if (reader.take("/")) share /= reader.number(1.0, kMost);
+  double share = reader.number(0.0, kMax);
+  if (reader.take("/")) share /= reader.number(1.0, kMax);
   reader.expect_end();
   if (!(share > 0 && share <= 1)) reader.fail();
   return share;
@@ -157,7 +157,7 @@ int run_profile(const Values& values) {
   options.seed = read_seed(values);
   options.dtype = read_dtype(values);
   options.budget = Seconds(read_number(values, "budget-s", 0, kProfileMostBudgetS));
-  const std::int64_t most = read_optional_integer(values, "most-tokens", kLeastTokens, kProfileMostTokens)
+  const std::int64_t most = read_optional_integer(values, "most-tokens", kMinTokens, kProfileMostTokens)
                                 .value_or(usual_most_tokens(device));
   options.llm = {most, most};
   options.modes = read_tp_modes(values);
@@ -165,9 +165,9 @@ int run_profile(const Values& values) {
   options.make_shared_world = [device, timeout = profile_timeout(options.budget)](int devices, double share) {
     return make_shared_world(device, devices, share, timeout);
   };
-  options.busy = static_cast<int>(read_integer(values, "busy", 1, kMostRanks));
-  const auto ranks = std::max({static_cast<int>(read_integer(values, "ranks", 2, kMostRanks)), options.busy,
-                               options.modes.back().tp});
+  options.busy = static_cast<int>(read_integer(values, "busy", 1, kMaxRanks));
+  const auto ranks = std::max(
+      {static_cast<int>(read_integer(values, "ranks", 2, kMaxRanks)), options.busy, options.modes.back().tp});
   const ModelSpec model = find_model(values["model"].as<std::string>());
   require_tp_modes(model, options.modes);
 

@@ -334,7 +334,7 @@ std::unique_ptr<OtherPlan> read_other_plan(const Values& values) {
   }
 }
 
-constexpr double kMostScale = 1e6;
+constexpr double kMaxScale = 1e6;
 
 /// Reads another order (by name or from the user's file) or another number of microbatches; nothing if none
 /// is given.
@@ -346,7 +346,7 @@ std::optional<ReplayChange> read_order_change(const Values& values, const Replay
   Reordering reordering;
   if (values.count("weight-share") > 0) reordering.weight_share = read_number(values, "weight-share", 0, 1);
   reordering.microbatches =
-      read_optional_integer<int>(values, "microbatches", 1, kMostGbs).value_or(reordering.microbatches);
+      read_optional_integer<int>(values, "microbatches", 1, kMaxGbs).value_or(reordering.microbatches);
   if (file) return user_order(*file, read_text_file(*file), reordering, reference);
   if (kind || reordering.microbatches > 0) return other_order(kind, reordering, reference);
   return std::nullopt;
@@ -382,8 +382,8 @@ std::vector<ReplayChange> read_changes(const Values& values, OtherPlan* plan, Re
   if (auto order = read_order_change(values, reference)) changes.push_back(std::move(*order));
   if (const auto ranks = read_evened_ranks(values); !ranks.empty()) changes.push_back(as_others(ranks));
   const std::optional<ClusterSpec> cluster = read_cluster(values, plan);
-  const double latency = read_number(values, "latency-scale", 1 / kMostScale, kMostScale);
-  const double bandwidth = read_number(values, "bandwidth-scale", 1 / kMostScale, kMostScale);
+  const double latency = read_number(values, "latency-scale", 1 / kMaxScale, kMaxScale);
+  const double bandwidth = read_number(values, "bandwidth-scale", 1 / kMaxScale, kMaxScale);
   if (latency != 1 || bandwidth != 1) changes.push_back(other_links(latency, bandwidth, cluster));
   return changes;
 }
@@ -403,8 +403,8 @@ ReplayConditions read_conditions(const Values& values, const std::optional<Clust
         "'contention' needs the links of a cluster: expected '--cluster', '--plan' or a recording that "
         "names a cluster that has not changed since, found none");
   }
-  const double latency = read_number(values, "latency-scale", 1 / kMostScale, kMostScale);
-  const double bandwidth = read_number(values, "bandwidth-scale", 1 / kMostScale, kMostScale);
+  const double latency = read_number(values, "latency-scale", 1 / kMaxScale, kMaxScale);
+  const double bandwidth = read_number(values, "bandwidth-scale", 1 / kMaxScale, kMaxScale);
   ClusterSpec& cluster = *conditions.cluster;
   for (Link* link : {&cluster.intra_node, &cluster.inter_node}) {
     link->latency *= latency;
@@ -476,7 +476,7 @@ void refuse_for_unknown_sizes(const Values& values, const TimelineFile& trace, c
     for (std::size_t c = 0; c < recorded.program.collectives.size(); ++c)
       add(recorded.program.collectives[c].bytes, recorded.costs.collective[c]);
   }
-  if (Seconds(unknown) <= kMostReplayError * Seconds(all)) return;
+  if (Seconds(unknown) <= kMaxReplayError * Seconds(all)) return;
   const std::string why = fmt::format(
       "{} lacks the sizes of messages and collectives that take {:.0f} % of all communication time, so "
       "latency and bandwidth cannot be told apart; record with record_shapes=True or with a PyTorch "

@@ -110,9 +110,9 @@ int run_schedule(const Values& values) {
   const auto plan_path = values["plan"].as<std::string>();
   const std::string plan_text = read_text_file(plan_path);
   Plan plan = parse_plan(plan_text, plan_path);
-  plan.gbs = read_optional_integer<int>(values, "gbs", plan.bins(), kMostGbs).value_or(plan.gbs);
-  if (plan.gbs > kMostGbs)
-    refuse_input(plan_path, "key 'gbs': expected at most {}, found {}", kMostGbs, plan.gbs);
+  plan.gbs = read_optional_integer<int>(values, "gbs", plan.bins(), kMaxGbs).value_or(plan.gbs);
+  if (plan.gbs > kMaxGbs)
+    refuse_input(plan_path, "key 'gbs': expected at most {}, found {}", kMaxGbs, plan.gbs);
   const int iterations = read_iterations(values, plan.gbs);
   const OutlierDelay delay = read_delay(values, plan.gbs, &plan);
   const std::optional<NamedProfile> profile = read_profile(values);

@@ -48,7 +48,7 @@ class LineReader {
     std::string line;
     while (true) {
       const std::size_t end = bytes_.find('\n', at_);
-      const std::size_t room = kMostLineBytes + 1 - std::min(line.size(), kMostLineBytes + 1);
+      const std::size_t room = kMaxLineBytes + 1 - std::min(line.size(), kMaxLineBytes + 1);
       line.append(bytes_, at_, std::min(room, std::min(end, bytes_.size()) - at_));
       if (end != std::string::npos) {
         at_ = end + 1;

@@ -361,12 +361,12 @@ int run_simulate(const Values& values) {
 }  // namespace
 
 void require_few_spans(const SimulateOutputs& outputs, std::int64_t spans) {
-  if (!outputs.need_spans() || spans <= kMostSpans) return;
+  if (!outputs.need_spans() || spans <= kMaxSpans) return;
   refuse_input(
       outputs.perfetto ? *outputs.perfetto : *outputs.timeline,
       "would have {} spans of instructions; --perfetto and --out take at most {}: simulate fewer stages, "
       "microbatches or iterations, or leave the file out",
-      spans, kMostSpans);
+      spans, kMaxSpans);
 }
 
 SimulateOutputs read_simulate_outputs(const Values& values) {
@@ -388,7 +388,7 @@ void SimulateOutputs::write(std::span<const Timeline> iterations, const Pipeline
   if (program) files.add(*program, program_text);
   if (timeline) files.add(*timeline, to_json(TimelineFile{{iterations.begin(), iterations.end()}, made_by}));
   if (perfetto) {
-    files.add(*perfetto, to_perfetto(iterations, kMostTraceEvents, path_slices(explanation)));
+    files.add(*perfetto, to_perfetto(iterations, kMaxTraceEvents, path_slices(explanation)));
   }
   if (picture) files.add(*picture, as_picture(timeline_picture_svg(iterations.front()), *picture));
   if (page && explanation)

@@ -41,7 +41,7 @@ struct SimulateOutputs {
 };
 
 /// The max number of spans of all iterations in the files. Making a trace with that many takes about 2.5 GB.
-inline constexpr std::int64_t kMostSpans = std::int64_t{1} << 22;
+inline constexpr std::int64_t kMaxSpans = std::int64_t{1} << 22;
 
 /// Rejects runs with more spans before they are simulated. @throws Error (input)
 void require_few_spans(const SimulateOutputs& outputs, std::int64_t spans);

@@ -20,8 +20,8 @@
 namespace dflop {
 namespace {
 
-constexpr int kMostShards = 100'000;
-constexpr int kMostSeedsOfSweep = 1000;
+constexpr int kMaxShards = 100'000;
+constexpr int kMaxSeedsOfSweep = 1000;
 
 struct Shard {
   int index = 1;
@@ -36,8 +36,8 @@ Shard read_shard(const Values& values) {
   Shard shard;
   if (slash == std::string::npos || !parse_number(std::string_view(*text).substr(0, slash), shard.index) ||
       !parse_number(std::string_view(*text).substr(slash + 1), shard.count) || shard.count < 1 ||
-      shard.count > kMostShards || shard.index < 1 || shard.index > shard.count) {
-    refuse_value("shard", fmt::format("I/N with 1 <= I <= N <= {}", kMostShards), *text);
+      shard.count > kMaxShards || shard.index < 1 || shard.index > shard.count) {
+    refuse_value("shard", fmt::format("I/N with 1 <= I <= N <= {}", kMaxShards), *text);
   }
   return shard;
 }
@@ -155,7 +155,7 @@ int run_sweep(const Values& values) {
   const Shard part = read_shard(values);
   const auto spec_path = values["spec"].as<std::string>();
   const std::string out = read_output(values, "out").value();
-  const int seeds = static_cast<int>(read_integer(values, "seeds", 1, kMostSeedsOfSweep));
+  const int seeds = static_cast<int>(read_integer(values, "seeds", 1, kMaxSeedsOfSweep));
   SweepSpec spec = parse_sweep_spec(read_text_file(spec_path), spec_path, seeds);
   note_ranks(spec.cells);
   note_parts(spec.cells);

@@ -211,17 +211,17 @@ int run_plot(const Values& values) {
   const std::vector<SweepRow> rows = read_results(values, left_out);
   const SweepPicture picture = sweep_picture(rows, x, y);
   const std::vector<SweepPanel>& panels = picture.panels;
-  constexpr std::size_t kMostSeedPanels = 6;
-  if (x == index_of(Axis::seed) && panels.size() > kMostSeedPanels) {
+  constexpr std::size_t kMaxSeedPanels = 6;
+  if (x == index_of(Axis::seed) && panels.size() > kMaxSeedPanels) {
     refuse_option(
         "x", fmt::format("along seeds {} pictures would stand side by side, and {} are the most: '--where' "
                          "leaves some; in pictures along other axes seeds are the bars",
-                         panels.size(), kMostSeedPanels));
+                         panels.size(), kMaxSeedPanels));
   }
-  if (panels.size() > kMostSweepPanels) {
+  if (panels.size() > kMaxSweepPanels) {
     refuse_option("where",
                   fmt::format("required, as {} pictures would stand side by side, and {} are the most",
-                              panels.size(), kMostSweepPanels));
+                              panels.size(), kMaxSweepPanels));
   }
   write_file_atomically(out, as_picture(sweep_svg(picture), out));
   std::size_t points = 0;
@@ -243,7 +243,7 @@ std::string pictures(const std::vector<SweepRow>& all) {
   const auto draw = [&](std::size_t x, Measure y) {
     const SweepPicture picture = sweep_picture(all, x, index_of(y));
     const std::string& title = sweep_columns()[x].column.title;
-    if (picture.panels.size() > kMostSweepPanels) {
+    if (picture.panels.size() > kMaxSweepPanels) {
       out += fmt::format(
           "<p>Along {}: {} pictures would stand side by side; 'dflop sweep plot --where' draws some.</p>\n",
           html_escaped(title), picture.panels.size());

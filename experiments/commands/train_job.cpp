@@ -45,7 +45,7 @@ Plan read_plan(const Values& values, const std::string& path, const std::string&
     refuse_option("model", fmt::format("expected the model of {}, '{}', found '{}'", path, plan.model,
                                        values["model"].as<std::string>()));
   }
-  plan.gbs = read_optional_integer<int>(values, "gbs", plan.bins(), kMostGbs).value_or(plan.gbs);
+  plan.gbs = read_optional_integer<int>(values, "gbs", plan.bins(), kMaxGbs).value_or(plan.gbs);
   return plan;
 }
 
@@ -105,10 +105,10 @@ void read_data(const Values& values, TrainJob& job) {
 /// Adds the delay of outliers to the data's fingerprint, because it changes the batches. Reports the effect
 /// of the delay over all steps, or over the first of many.
 void note_delay(TrainJob& job) {
-  constexpr std::int64_t kMostCounted = 1000;
+  constexpr std::int64_t kMaxCounted = 1000;
   job.data_fingerprint += "; " + describe(job.delay);
   BatchStream batches = job.batches();
-  batches.skip(std::min(job.steps, kMostCounted));
+  batches.skip(std::min(job.steps, kMaxCounted));
   job.data_origin.delay = describe(job.delay, batches.delayed());
   say("dflop: note: {}\n", job.data_origin.delay);
 }
@@ -124,7 +124,7 @@ void add_wanted_plan_options(Options& options) {
 TrainJob read_train_job(const Values& values) {
   TrainJob job;
   job.seed = read_seed(values);
-  job.steps = read_integer(values, "steps", 1, kMostSteps);
+  job.steps = read_integer(values, "steps", 1, kMaxSteps);
   const std::vector<std::string> wanted = wanted_parts(values);
   if (values.count("plan") > 0) {
     if (!wanted.empty())
@@ -144,7 +144,7 @@ TrainJob read_train_job(const Values& values) {
     job.where = "plan";
     const auto model = read_text(values, "model").value_or(kDefaultModel);
     job.target = std::make_shared<const Target>(model, kDefaultCluster);
-    const int gbs = read_optional_integer<int>(values, "gbs", 1, kMostGbs).value_or(16);
+    const int gbs = read_optional_integer<int>(values, "gbs", 1, kMaxGbs).value_or(16);
     if (wanted.empty()) {
       job.plan = default_plan(model, kDefaultCluster, job.target->model, gbs);
     } else {

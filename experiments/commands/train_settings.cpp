@@ -19,7 +19,7 @@ namespace dflop {
 namespace {
 
 constexpr std::int64_t kMaxDataThreads = 256;
-constexpr double kMaxLatency = 100;
+constexpr double kMaxSlowLatency = 100;
 constexpr const char* kCorrectionRules = "off, always, published or keep";
 
 std::set<std::string> given_options(const Values& values) {
@@ -37,7 +37,7 @@ SchedulerChoice read_step_scheduler(Values values) {
 }
 
 Checkpoints read_checkpoints(const Values& values) {
-  Checkpoints checkpoints{read_text(values, "checkpoint"), read_integer(values, "every", 0, kMostSteps),
+  Checkpoints checkpoints{read_text(values, "checkpoint"), read_integer(values, "every", 0, kMaxSteps),
                           values["resume"].as<bool>()};
   if ((checkpoints.resume || checkpoints.every > 0) && !checkpoints.folder) {
     refuse_option(checkpoints.resume ? "resume" : "every", "needs '--checkpoint DIR'");
@@ -52,12 +52,12 @@ std::optional<Anomaly> read_slow_shapes(const Values& values) {
   const std::string form = fmt::format(
       "FRACTION:LATENCY, a fraction of samples above 0 and at most 1 and a latency above 0 and at "
       "most {}",
-      kMaxLatency);
+      kMaxSlowLatency);
   ValueText reader("slow-shapes", form, *text);
   Anomaly anomaly;
   anomaly.fraction = reader.number(0.0, 1.0);
   reader.expect(":");
-  anomaly.latency = reader.number(0.0, kMaxLatency);
+  anomaly.latency = reader.number(0.0, kMaxSlowLatency);
   reader.expect_end();
   if (anomaly.fraction == 0 || anomaly.latency == 0) reader.fail();
   return anomaly;
@@ -126,7 +126,7 @@ TrainSettings read_train_settings(const Values& values, const LiveDevice& device
   if (values.count("peak-tflops") > 0) settings.peak_tflops = read_number(values, "peak-tflops", 1e-6, 1e9);
   settings.random_weights = values["random-weights"].as<bool>();
   settings.data_threads = static_cast<int>(read_integer(values, "data-threads", 1, kMaxDataThreads));
-  settings.optimizer = read_optimizer(values, read_integer(values, "steps", 1, kMostSteps));
+  settings.optimizer = read_optimizer(values, read_integer(values, "steps", 1, kMaxSteps));
   settings.kernels = read_kernel_request(values, device);
   settings.made_by = made_here(values);
   if (!settings.checkpoints.resume) {  // a checkpoint has the settings of the run before

@@ -26,9 +26,9 @@ namespace dflop {
 namespace {
 
 constexpr std::array<const char*, 3> kOutputs = {"report.html", "verify.json", "verify.csv"};
-constexpr std::int64_t kMostSteps = 10'000;
-constexpr std::int64_t kLeastSteps = 2 * static_cast<std::int64_t>(kLeastBlocks);
-constexpr double kMostBudget = 86'400;
+constexpr std::int64_t kMaxSteps = 10'000;
+constexpr std::int64_t kMinSteps = 2 * static_cast<std::int64_t>(kMinBlocks);
+constexpr double kMaxBudget = 86'400;
 
 /// Reads "RANK:FACTOR".
 SlowRank read_slow(const std::string& value) {
@@ -86,7 +86,7 @@ std::vector<NamedPlan> read_plans(const Values& values) {
                    plans.front().plan.model, plan.model);
     }
   }
-  const auto gbs = read_optional_integer<int>(values, "gbs", 1, kMostGbs);
+  const auto gbs = read_optional_integer<int>(values, "gbs", 1, kMaxGbs);
   for (NamedPlan& named : plans) named.plan.gbs = gbs.value_or(plans.front().plan.gbs);
   return plans;
 }
@@ -161,7 +161,7 @@ class Costs {
   void measure(const Values& values, const Target& target, const std::vector<Variant>& variants,
                const VerificationOptions& options) {
     const StopOnSignals signals;
-    const Seconds budget(read_number(values, "budget-s", 0, kMostBudget));
+    const Seconds budget(read_number(values, "budget-s", 0, kMaxBudget));
     std::map<std::tuple<int, int, int, bool, double>, std::shared_ptr<const SumCostModel>> measured;
     for (const Variant& variant : variants) {
       const Plan& plan = variant.plan;
@@ -189,8 +189,8 @@ VerificationOptions read_options(const Values& values) {
   options.device.cores = read_cores(values, options.device);
   options.device.device_cores = read_device_cores(values, options.device);
   options.dtype = read_dtype(values);
-  options.steps = read_integer(values, "steps", kLeastSteps, kMostSteps);
-  options.warm_up = read_integer(values, "warm-up", 0, kMostSteps);
+  options.steps = read_integer(values, "steps", kMinSteps, kMaxSteps);
+  options.warm_up = read_integer(values, "warm-up", 0, kMaxSteps);
   options.seed = read_seed(values);
   options.scheduler.name = "lpt";
   options.judge.tolerance = read_number(values, "tolerance", 1e-4, 1);

@@ -21,7 +21,7 @@
 namespace dflop {
 namespace {
 
-constexpr int kMostNodes = 4096;
+constexpr int kMaxNodes = 4096;
 
 bool is_path(std::string_view name) {
   return name.find('/') != std::string_view::npos || (name.size() > 5 && name.ends_with(".json"));
@@ -60,9 +60,9 @@ NamedNodes split_nodes(const std::string& name) {
     return {name, {}};  // the colon is part of a
                         // path
   int nodes = 0;
-  if (!parse_number(std::string_view(name).substr(colon + 1), nodes) || nodes < 1 || nodes > kMostNodes) {
+  if (!parse_number(std::string_view(name).substr(colon + 1), nodes) || nodes < 1 || nodes > kMaxNodes) {
     throw Error(ErrorKind::input, "cluster '" + name + "': expected a number of nodes from 1 to " +
-                                      std::to_string(kMostNodes) + " after ':', found '" +
+                                      std::to_string(kMaxNodes) + " after ':', found '" +
                                       name.substr(colon + 1) + "'");
   }
   return {name.substr(0, colon), nodes};
@@ -169,9 +169,9 @@ ClusterSpec find_cluster(const std::string& name) {
       groups.push_back({type.nodes, type.gpu, type.software});
     }
   }
-  if (nodes > kMostNodes) {
+  if (nodes > kMaxNodes) {
     throw Error(ErrorKind::input, fmt::format("cluster '{}': expected at most {} nodes in all, found {}",
-                                              name, kMostNodes, nodes));
+                                              name, kMaxNodes, nodes));
   }
   if (parts.size() > 1) set_node_groups(cluster, std::move(groups));
   cluster.name = name;

@@ -12,7 +12,7 @@ work=$out/work
 
 rm -rf "$work/package"
 mkdir -p "$work/package"
-cp -r "$here/dflop" "$here/pyproject.toml" "$here/setup.py" "$project"/{CMakeLists.txt,LICENSE,README.md} "$work/package"
+cp -r "$here/dflop" "$here/pyproject.toml" "$here/setup.py" "$here/README.md" "$project"/{CMakeLists.txt,LICENSE} "$work/package"
 find "$work/package" -name __pycache__ -prune -exec rm -r {} +
 install -D -s -m 755 "$executable" "$work/package/dflop/bin/dflop"
 

@@ -9,16 +9,16 @@
 namespace dflop {
 namespace {
 
-constexpr int kMostItemBins = 65'536;
-constexpr std::size_t kMostItems = std::size_t{1} << 16;
+constexpr int kMaxItemBins = 65'536;
+constexpr std::size_t kMaxItems = std::size_t{1} << 16;
 constexpr std::string_view kCost = "a cost, in the same unit for all items, such as seconds,";
-constexpr std::int64_t kMostCap = std::int64_t{1} << 50;
+constexpr std::int64_t kMaxCap = std::int64_t{1} << 50;
 
 std::vector<double> read_costs(const JsonValue& json, std::string_view key, double most,
                                std::string_view what) {
   const JsonValue list = json.at(key);
   std::vector<double> costs = list.numbers();
-  if (costs.size() > kMostItems) list.refuse("expected at most {} items, found {}", kMostItems, costs.size());
+  if (costs.size() > kMaxItems) list.refuse("expected at most {} items, found {}", kMaxItems, costs.size());
   for (std::size_t i = 0; i < costs.size(); ++i) {
     if (costs[i] >= 0 && costs[i] <= most) continue;
     list.refuse("item {}: expected {} from 0 to {:g}, found {:g}", i, what, most, costs[i]);
@@ -76,20 +76,20 @@ ItemCosts read_item_costs(const JsonValue& json) {
   require_as_many("encoder", costs.encoder);
   if (json.has("stream")) costs.stream = json.at("stream").unsigned_integer();
   if (!json.has("tokens")) return costs;
-  costs.tokens = read_costs(json, "tokens", kMostItemTokens, "tokens");
+  costs.tokens = read_costs(json, "tokens", kMaxItemTokens, "tokens");
   require_as_many("tokens", costs.tokens);
   return costs;
 }
 
 ItemBins read_item_bins(const JsonValue& json) {
   ItemBins bins;
-  bins.bins = json.at("bins").integer(1, kMostItemBins);
+  bins.bins = json.at("bins").integer(1, kMaxItemBins);
   if (json.has("dp")) bins.dp = json.at("dp").integer(1, bins.bins);
   if (bins.bins % bins.dp != 0) json.at("bins").refuse_type("a multiple of dp = {}", bins.dp);
-  if (json.has("encoder_dp")) bins.encoder_dp = json.at("encoder_dp").integer(0, kMostItemBins);
+  if (json.has("encoder_dp")) bins.encoder_dp = json.at("encoder_dp").integer(0, kMaxItemBins);
   if (json.has("objective"))
     bins.objective = json.at("objective").choice({Objective::bins, Objective::published});
-  if (json.has("token_cap")) bins.token_cap = json.at("token_cap").integer<std::int64_t>(1, kMostCap);
+  if (json.has("token_cap")) bins.token_cap = json.at("token_cap").integer<std::int64_t>(1, kMaxCap);
   if (json.has("allow_empty")) bins.allow_empty = json.at("allow_empty").boolean();
   return bins;
 }

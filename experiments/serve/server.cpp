@@ -25,7 +25,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kPlace = "request";
-constexpr std::int64_t kMostPartitionSteps = std::int64_t{1} << 40;
+constexpr std::int64_t kMaxPartitionSteps = std::int64_t{1} << 40;
 constexpr double kLongestPartition = 86'400;
 
 std::string_view kind_name(ErrorKind kind) {
@@ -54,7 +54,7 @@ Json partition(const JsonValue& params) {
   SolveLimits limits;
   limits.seed = params.has("seed") ? params.at("seed").unsigned_integer() : 1;
   limits.stream = costs.stream.value_or(0);
-  if (params.has("steps")) limits.steps = params.at("steps").integer<std::int64_t>(1, kMostPartitionSteps);
+  if (params.has("steps")) limits.steps = params.at("steps").integer<std::int64_t>(1, kMaxPartitionSteps);
   if (params.has("time_limit_s"))
     limits.time = Seconds(params.at("time_limit_s").number_in(1e-6, kLongestPartition));
   const std::string method = params.has("method") ? params.at("method").string() : "local-search";
@@ -150,9 +150,9 @@ class Server {
   void take(std::string line) {
     Json id;
     try {
-      if (line.size() > kMostLineBytes) {
+      if (line.size() > kMaxLineBytes) {
         refuse_input(std::string(kPlace), "expected a line of at most {} bytes, found a longer one",
-                     kMostLineBytes);
+                     kMaxLineBytes);
       }
       const auto request = std::make_shared<Request>(std::move(line));
       const JsonValue root = request->document.root();
@@ -179,7 +179,7 @@ class Server {
     std::unique_ptr<Session> session;
     std::mutex mutex;
     std::deque<Waiting> waiting = {};  // in the order of pushes, until they are answered
-    WorkQueue nexts{kMostWaitingBatches};
+    WorkQueue nexts{kMaxWaitingBatches};
   };
 
   template <typename Work>
@@ -237,10 +237,10 @@ class Server {
   }
 
   Json open(const JsonValue& params) {
-    if (sessions_.size() >= kMostOpenSessions) {
+    if (sessions_.size() >= kMaxOpenSessions) {
       refuse_input(std::string(kPlace),
                    "expected at most {} open sessions, found one more: close those that are done",
-                   kMostOpenSessions);
+                   kMaxOpenSessions);
     }
     auto opened = std::make_shared<OpenSession>();
     opened->session = open_session(params);
@@ -262,13 +262,13 @@ class Server {
     const std::shared_ptr<OpenSession> session = find(request.params());
     {
       const std::lock_guard lock(session->mutex);
-      if (session->waiting.size() >= kMostWaitingBatches || waiting_items_ >= kMostWaitingItems ||
-          waiting_bytes_ >= kMostWaitingBytes) {
+      if (session->waiting.size() >= kMaxWaitingBatches || waiting_items_ >= kMaxWaitingItems ||
+          waiting_bytes_ >= kMaxWaitingBytes) {
         refuse_input(
             std::string(kPlace),
             "expected at most {} batches of a session, and {} items and {} bytes over all sessions, to "
             "wait for 'next', found more: call 'next' for batches that were pushed",
-            kMostWaitingBatches, kMostWaitingItems, kMostWaitingBytes);
+            kMaxWaitingBatches, kMaxWaitingItems, kMaxWaitingBytes);
       }
     }
     const Pushed pushed = session->session->push(request.params().at("batch"));
@@ -306,7 +306,7 @@ class Server {
     const std::shared_ptr<OpenSession> session = find(params);
     session->session->close();
     sessions_.erase(params.at("session").integer<std::int64_t>(1));
-    forget(*session, kMostWaitingBatches);
+    forget(*session, kMaxWaitingBatches);
     return Json::object();
   }
 
@@ -316,7 +316,7 @@ class Server {
   std::atomic<std::size_t> waiting_bytes_ = 0;
   std::map<std::int64_t, std::shared_ptr<OpenSession>> sessions_;
   std::int64_t last_session_ = 0;
-  WorkQueue partitions_{kMostPartitionBytes};
+  WorkQueue partitions_{kMaxPartitionBytes};
 };
 
 }  // namespace

@@ -14,14 +14,14 @@ inline constexpr int kServeProtocol = 1;
 
 /// These limits bound a client's requests, so that a faulty client gets an error and the server keeps
 /// answering:
-inline constexpr std::size_t kMostLineBytes = std::size_t{64} << 20;    ///< per request
-inline constexpr std::size_t kMostOpenSessions = 64;                    ///< at the same time
-inline constexpr std::size_t kMostWaitingBatches = 2048;                ///< per session
-inline constexpr std::size_t kMostWaitingItems = std::size_t{1} << 22;  ///< in all sessions
+inline constexpr std::size_t kMaxLineBytes = std::size_t{64} << 20;    ///< per request
+inline constexpr std::size_t kMaxOpenSessions = 64;                    ///< at the same time
+inline constexpr std::size_t kMaxWaitingBatches = 2048;                ///< per session
+inline constexpr std::size_t kMaxWaitingItems = std::size_t{1} << 22;  ///< in all sessions
 /// Max bytes of waiting requests in all sessions, for batches and for partitions. If partitions reach their
 /// limit, the next request is read later.
-inline constexpr std::size_t kMostWaitingBytes = std::size_t{256} << 20;
-inline constexpr std::size_t kMostPartitionBytes = kMostLineBytes;
+inline constexpr std::size_t kMaxWaitingBytes = std::size_t{256} << 20;
+inline constexpr std::size_t kMaxPartitionBytes = kMaxLineBytes;
 
 /// Answers requests until the input ends, and returns when all are answered. The first line of output
 /// identifies the program and the protocol: {"dflop": "0.1.0", "protocol": 1}.
@@ -39,7 +39,7 @@ inline constexpr std::size_t kMostPartitionBytes = kMostLineBytes;
 ///   close      ends {"session": 1}
 ///   ping       {}
 ///
-/// `read_line` returns the next line, or nothing at the end. For a line longer than kMostLineBytes it need
+/// `read_line` returns the next line, or nothing at the end. For a line longer than kMaxLineBytes it need
 /// not return more than one byte beyond that. `write_line` writes a line, and is called by one thread at a
 /// time. From the call of serve() on, read_text_file() rejects pipes and devices in this process, because
 /// waiting for one would block all clients.

@@ -26,8 +26,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kMostDepth = 64;
-constexpr std::int64_t kMostServedSteps = std::int64_t{1} << 40;
+constexpr int kMaxDepth = 64;
+constexpr std::int64_t kMaxServedSteps = std::int64_t{1} << 40;
 
 /// NoCosts is used for items with their own costs, which their scheduler knows.
 class NoCosts final : public SumCostModel {
@@ -54,9 +54,9 @@ SessionOptions read_session_options(const JsonValue& json) {
   if (json.has("method")) options.method = json.at("method").string();
   options.service.seed = json.has("seed") ? json.at("seed").unsigned_integer() : 1;
   if (json.has("live") && json.at("live").boolean()) options.service.mode = ServiceMode::live;
-  if (json.has("depth")) options.service.depth = json.at("depth").integer(1, kMostDepth);
+  if (json.has("depth")) options.service.depth = json.at("depth").integer(1, kMaxDepth);
   if (json.has("steps")) {
-    const auto steps = json.at("steps").integer<std::int64_t>(1, kMostServedSteps);
+    const auto steps = json.at("steps").integer<std::int64_t>(1, kMaxServedSteps);
     options.service.limits.steps = options.service.limits.node_budget = steps;
   }
   return options;
@@ -81,7 +81,7 @@ Json batch_json(const ScheduledBatch& batch) {
 }
 
 OutlierDelay read_delay(const JsonValue& json, int microbatches, int dp) {
-  const int window = json.has("delay_outliers") ? json.at("delay_outliers").integer(0, kMostDelay) : 0;
+  const int window = json.has("delay_outliers") ? json.at("delay_outliers").integer(0, kMaxDelay) : 0;
   return {window, microbatches, dp};
 }
 

@@ -11,7 +11,7 @@ namespace dflop {
 namespace {
 
 constexpr std::uint64_t kAnomalyStream = 0x616e6f6d;
-constexpr double kMostAbove = 1.05;  // max ratio of the actual to the requested fraction
+constexpr double kMaxAbove = 1.05;  // max ratio of the actual to the requested fraction
 
 /// Returns the bucket of a sample's tokens in one module; -1 if it has none there.
 int slow_bucket(const Sample& sample, const Anomaly& anomaly) {
@@ -60,7 +60,7 @@ AnomalousCostModel::AnomalousCostModel(const CostModel& base, const Plan& plan, 
   Random random(seed, kAnomalyStream);
   random.shuffle(std::span(order));
   for (const auto& [bucket, share] : order) {
-    if (fraction_ + share > kMostAbove * anomaly.fraction) continue;
+    if (fraction_ + share > kMaxAbove * anomaly.fraction) continue;
     fraction_ += share;
     buckets_.push_back(bucket);
   }

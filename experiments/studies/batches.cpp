@@ -124,10 +124,10 @@ std::vector<const Sample*> longest_of(const std::vector<Sample>& samples, std::s
 
 /// Returns the number of further batches to draw.
 std::size_t count_to_draw(int gbs) {
-  constexpr std::size_t kMost = 64;
-  constexpr std::size_t kLeast = 16;
+  constexpr std::size_t kMax = 64;
+  constexpr std::size_t kMin = 16;
   constexpr std::size_t kSamplesInAll = std::size_t{1} << 14;  // so that fewer large batches are drawn
-  return std::clamp(kSamplesInAll / static_cast<std::size_t>(gbs), kLeast, kMost);
+  return std::clamp(kSamplesInAll / static_cast<std::size_t>(gbs), kMin, kMax);
 }
 
 /// Appends for each sample the next batch of a stream, with this sample at the front.

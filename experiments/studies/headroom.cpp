@@ -94,14 +94,14 @@ bool surely_fits(const Plan& plan, const Target& target, const std::vector<Sampl
 // Random microbatches need the most memory if several long samples come together, which a few batches rarely
 // show. If the batches come close to the memory limit, many more are drawn.
 constexpr double kNear = 0.75;
-constexpr int kMostBatches = 4096;
+constexpr int kMaxBatches = 4096;
 constexpr int kSamplesOfMore = 1 << 19;
 constexpr std::uint64_t kMoreSeeds = 0x6d6f7265;
 
 std::vector<Batch> more_batches(const std::vector<Sample>& samples, const Target& target, int gbs,
                                 std::uint64_t seed) {
   DataOrigin origin;
-  const int count = std::clamp(kSamplesOfMore / gbs, 1, kMostBatches);
+  const int count = std::clamp(kSamplesOfMore / gbs, 1, kMaxBatches);
   return make_batches(samples, gbs, count, seed ^ kMoreSeeds, {}, target.model, origin);
 }
 

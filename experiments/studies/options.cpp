@@ -24,15 +24,15 @@
 namespace dflop {
 namespace {
 
-constexpr std::int64_t kMostIterations = 100'000;
+constexpr std::int64_t kMaxIterations = 100'000;
 
 /// Reads "640x480".
 ImageSize read_size(ValueText& text) {
-  constexpr std::int32_t kMost = 1'000'000;
+  constexpr std::int32_t kMax = 1'000'000;
   ImageSize size;
-  size.width = text.number(1, kMost);
+  size.width = text.number(1, kMax);
   text.expect("x");
-  size.height = text.number(1, kMost);
+  size.height = text.number(1, kMax);
   return size;
 }
 
@@ -55,7 +55,7 @@ bool asks_for_search(const Values& values) {
 }
 
 int read_chunks(const Values& values, OrderKind order) {
-  constexpr int kMostChunks = 1000;
+  constexpr int kMaxChunks = 1000;
   constexpr int kSearchedChunks = 2;
   const bool given = values.count("chunks") > 0;
   const int chunks = traits(order).chunks;
@@ -64,7 +64,7 @@ int read_chunks(const Values& values, OrderKind order) {
       if (asks_for_search(values)) return kSearchedChunks;
       refuse_option("chunks", fmt::format("required with {}", to_string(order)));
     }
-    return static_cast<int>(read_integer(values, "chunks", 2, kMostChunks));
+    return static_cast<int>(read_integer(values, "chunks", 2, kMaxChunks));
   }
   if (given) read_integer(values, "chunks", chunks, chunks);
   return chunks;
@@ -98,7 +98,7 @@ std::vector<std::string_view> orders_of_uniform_planners() {
 
 OutlierDelay read_delay(const Values& values, int gbs, const Plan* plan) {
   OutlierDelay delay;
-  delay.window = static_cast<int>(read_integer(values, "delay-outliers", 0, kMostDelay));
+  delay.window = static_cast<int>(read_integer(values, "delay-outliers", 0, kMaxDelay));
   const std::optional<std::string> bins = read_text(values, "outlier-bins");
   if (delay.window == 0) {
     if (bins) refuse_option("outlier-bins", "needs '--delay-outliers K' with K of at least 1");
@@ -281,15 +281,15 @@ SearchOptions read_search_options(const Values& values) {
 }
 
 PlanWish read_wish(const Values& values) {
-  constexpr int kMost = 1 << 20;
+  constexpr int kMax = 1 << 20;
   PlanWish wish;
   for (const auto& [name, value] : parts_of(wish))
-    *value = read_optional_integer<int>(values, std::string(name), 1, kMost);
+    *value = read_optional_integer<int>(values, std::string(name), 1, kMax);
   return wish;
 }
 
 std::int64_t read_longest(const Values& values, const ModelSpec& model) {
-  return read_optional_integer(values, "max-tokens", 1, kMostTokensOfSample).value_or(model.max_tokens);
+  return read_optional_integer(values, "max-tokens", 1, kMaxTokensOfSample).value_or(model.max_tokens);
 }
 
 PreprocessOptions read_preprocess_options(const Values& values, const ModelSpec& model, std::uint64_t seed) {
@@ -475,7 +475,7 @@ TrainedParts read_trained(const Values& values) {
       trained.*flag = false;
     }
   }
-  if (const auto rank = read_optional_integer<int>(values, "lora", 1, kMostLoraRank)) {
+  if (const auto rank = read_optional_integer<int>(values, "lora", 1, kMaxLoraRank)) {
     trained.llm = false;
     trained.lora_rank = *rank;
   }
@@ -493,7 +493,7 @@ PlanOptions read_plan_options(const Values& values, bool may_spread_encoder) {
   read_given(values, "recompute", options.recomputation);
   read_given(values, "placement", options.placement);
   if (!values["gradient-bucket"].defaulted())
-    options.gradient_bucket = {read_integer(values, "gradient-bucket", 0, kMostGradientBucket)};
+    options.gradient_bucket = {read_integer(values, "gradient-bucket", 0, kMaxGradientBucket)};
   read_given(values, "optimizer-states", options.optimizer_states);
   read_given(values, "reshard", options.reshard);
   read_switch(values, "zero1", options.zero1);
@@ -521,7 +521,7 @@ std::optional<bool> read_respect_memory(const Values& values) {
 }
 
 SchedulerChoice read_scheduler(const Values& values) {
-  constexpr std::int64_t kMostTokens = std::int64_t{1} << 50;
+  constexpr std::int64_t kMaxTokens = std::int64_t{1} << 50;
   SchedulerChoice choice;
   if (const auto command = read_text(values, "scheduler-command")) {
     if (!values["scheduler"].defaulted())
@@ -538,7 +538,7 @@ SchedulerChoice read_scheduler(const Values& values) {
   choice.limits.bin_order = read_bin_order(values);
   if (!choice.limits.bin_order && values.count("setting") > 0)
     choice.limits.bin_order = find_setting(values["setting"].as<std::string>()).bin_order;
-  choice.limits.token_cap = read_optional_integer(values, "token-cap", 1, kMostTokens);
+  choice.limits.token_cap = read_optional_integer(values, "token-cap", 1, kMaxTokens);
   choice.respect_memory = read_respect_memory(values);
   choice.limits.steps = read_optional_integer(values, "steps", 1, INT64_MAX);
   choice.limits.node_budget = read_optional_integer(values, "node-budget", 0, INT32_MAX);
@@ -562,15 +562,15 @@ void choose_for_objective(SchedulerChoice& choice, const Values& values, const P
 }
 
 int read_gbs(const Values& values) {
-  return static_cast<int>(read_integer(values, "gbs", 1, kMostGbs));
+  return static_cast<int>(read_integer(values, "gbs", 1, kMaxGbs));
 }
 
 int read_iterations(const Values& values, int gbs) {
-  const std::int64_t iterations = read_integer(values, "iterations", 1, kMostIterations);
-  if (iterations * gbs > kMostSamplesInAll) {
+  const std::int64_t iterations = read_integer(values, "iterations", 1, kMaxIterations);
+  if (iterations * gbs > kMaxSamplesInAll) {
     refuse_value("iterations",
-                 fmt::format("at most {} iterations of --gbs {} ({} samples in all)", kMostSamplesInAll / gbs,
-                             gbs, kMostSamplesInAll),
+                 fmt::format("at most {} iterations of --gbs {} ({} samples in all)", kMaxSamplesInAll / gbs,
+                             gbs, kMaxSamplesInAll),
                  std::to_string(iterations));
   }
   return static_cast<int>(iterations);

@@ -20,13 +20,13 @@
 namespace dflop {
 
 /// The max number of samples in a global batch.
-inline constexpr std::int64_t kMostGbs = 65'536;
+inline constexpr std::int64_t kMaxGbs = 65'536;
 
 /// The max number of samples in all iterations together: about a gigabyte.
-inline constexpr std::int64_t kMostSamplesInAll = 4'000'000;
+inline constexpr std::int64_t kMaxSamplesInAll = 4'000'000;
 
 /// The max number of LLM tokens in a sample.
-inline constexpr std::int64_t kMostTokensOfSample = std::int64_t{1} << 22;
+inline constexpr std::int64_t kMaxTokensOfSample = std::int64_t{1} << 22;
 
 /// Reads the options of add_delay_options(), for batches of `gbs` samples. The default for the bins comes
 /// from the plan.

@@ -10,7 +10,7 @@
 
 namespace dflop {
 
-inline constexpr std::size_t kMostSweepPanels = 60;
+inline constexpr std::size_t kMaxSweepPanels = 60;
 
 /// Returns the names of the columns that can be on the x axis: every axis, flop_ratio and heterogeneity.
 std::vector<std::string_view> sweep_x_names();

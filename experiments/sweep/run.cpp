@@ -58,7 +58,7 @@ class SampleSets {
 
  private:
   using Key = std::array<Cell, 5>;
-  static constexpr std::size_t kMostKept = 8;
+  static constexpr std::size_t kMaxKept = 8;
 
   /// Returns the samples of a key, or adds `load` for the caller to run. Later callers wait for the first
   /// one.
@@ -69,7 +69,7 @@ class SampleSets {
       if (of == key) return {samples, false};
     }
     kept_.emplace_front(key, load.get_future().share());
-    if (kept_.size() > kMostKept) kept_.pop_back();
+    if (kept_.size() > kMaxKept) kept_.pop_back();
     return {kept_.front().second, true};
   }
 

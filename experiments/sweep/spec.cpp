@@ -21,11 +21,11 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr std::size_t kMostCells = 100'000;
-constexpr std::int64_t kMostIterations = 100'000;
-constexpr std::int64_t kMostNodes = 4096;
-constexpr double kLeastBandwidth = 1e-6;
-constexpr double kMostBandwidth = 1e6;
+constexpr std::size_t kMaxCells = 100'000;
+constexpr std::int64_t kMaxIterations = 100'000;
+constexpr std::int64_t kMaxNodes = 4096;
+constexpr double kMinBandwidth = 1e-6;
+constexpr double kMaxBandwidth = 1e6;
 
 /// Parses options in the same way as a command does.
 Values parse_options(void (*add)(Options&), const std::vector<std::string>& arguments) {
@@ -103,9 +103,9 @@ Values step_values(const SweepRow& cell) {
 }
 
 std::int64_t most_of(Axis axis) {
-  if (axis == Axis::nodes) return kMostNodes;
-  if (axis == Axis::gbs) return kMostGbs;
-  if (axis == Axis::iterations) return kMostIterations;
+  if (axis == Axis::nodes) return kMaxNodes;
+  if (axis == Axis::gbs) return kMaxGbs;
+  if (axis == Axis::iterations) return kMaxIterations;
   return INT64_MAX;
 }
 
@@ -114,7 +114,7 @@ Cell read_value(Axis axis, const JsonValue& value) {
     case CellKind::whole:
       return value.integer<std::int64_t>(axis == Axis::seed ? 0 : 1, most_of(axis));
     case CellKind::real:
-      return value.number_in(kLeastBandwidth, kMostBandwidth);
+      return value.number_in(kMinBandwidth, kMaxBandwidth);
     case CellKind::text:
       break;
   }
@@ -224,10 +224,10 @@ AxisValues read_axes(const JsonValue& axes) {
   }
   for (const Cell& gbs : values[index_of(Axis::gbs)]) {
     for (const Cell& iterations : values[index_of(Axis::iterations)]) {
-      if (std::get<std::int64_t>(gbs) * std::get<std::int64_t>(iterations) <= kMostSamplesInAll) continue;
+      if (std::get<std::int64_t>(gbs) * std::get<std::int64_t>(iterations) <= kMaxSamplesInAll) continue;
       axes.at("iterations")
           .refuse(fmt::format("expected at most {} samples in all, found {} iterations of gbs {}",
-                              kMostSamplesInAll, plain_text(iterations), plain_text(gbs)));
+                              kMaxSamplesInAll, plain_text(iterations), plain_text(gbs)));
     }
   }
   return values;
@@ -270,7 +270,7 @@ std::size_t combinations(const AxisValues& values, const JsonValue& axes) {
   std::size_t count = 1;
   for (const std::vector<Cell>& axis : values) {
     count *= axis.size();
-    if (count > kMostCells) axes.refuse(fmt::format("expected at most {} cells, found more", kMostCells));
+    if (count > kMaxCells) axes.refuse(fmt::format("expected at most {} cells, found more", kMaxCells));
   }
   return count;
 }
@@ -430,7 +430,7 @@ PreprocessOptions sweep_preprocess_options(const SweepRow& cell, const ModelSpec
     arguments.insert(arguments.end(), {"--modalities", cell.text(Axis::modalities)});
   }
   const Values steps = step_values(cell);
-  if (const auto longest = read_optional_integer(steps, "max-tokens", 1, kMostTokensOfSample))
+  if (const auto longest = read_optional_integer(steps, "max-tokens", 1, kMaxTokensOfSample))
     arguments.insert(arguments.end(), {"--max-tokens", std::to_string(*longest)});
   if (is_set(steps, "drop-long")) arguments.emplace_back("--drop-long");
   return read_preprocess_options(parse_options([](Options& o) { add_data_options(o); }, arguments), model,

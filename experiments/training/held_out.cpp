@@ -68,7 +68,7 @@ void add_held_out_options(Options& options) {
           {"eval-every", whole("K", 0), "also evaluate after every K steps; 0: only at the end"},
           {"eval-steps", whole("N"),
            fmt::format("evaluate only the first N batches of gbs samples; default: all, at most {}",
-                       kMostHeldOutBatches)},
+                       kMaxHeldOutBatches)},
       });
 }
 
@@ -82,8 +82,8 @@ std::optional<HeldOutData> read_held_out(const Values& values, const TrainJob& j
     return std::nullopt;
   }
   HeldOutData data;
-  data.every = read_integer(values, "eval-every", 0, kMostSteps);
-  if (values.count("eval-steps") > 0) data.batches = read_integer(values, "eval-steps", 1, kMostSteps);
+  data.every = read_integer(values, "eval-every", 0, kMaxSteps);
+  if (values.count("eval-steps") > 0) data.batches = read_integer(values, "eval-steps", 1, kMaxSteps);
   const ModelSpec& model = job.target->model;
   const auto name = values["eval-data"].as<std::string>();
   if (kind_of_shards(name)) {
@@ -127,7 +127,7 @@ HeldOutEvaluation::HeldOutEvaluation(HeldOutData data, const TrainJob& job, cons
     : data_(std::move(data)),
       job_(job),
       world_(world),
-      batches_(held_out_batches(*data_.samples, job.plan, data_.batches.value_or(kMostHeldOutBatches))) {
+      batches_(held_out_batches(*data_.samples, job.plan, data_.batches.value_or(kMaxHeldOutBatches))) {
   std::vector<Assignment> own(batches_.size());
   if (world.leads()) own = scheduled(batches_, job, scheduler);
   for (const Assignment& assignment : own) assignments_.push_back(shared_assignment(world, assignment));

@@ -22,7 +22,7 @@ struct HeldOutData {
   std::shared_ptr<const Dataset> shards;  ///< null if contents are made up
   std::string fingerprint;
   std::int64_t every = 0;               ///< steps; 0: only at the end
-  std::optional<std::int64_t> batches;  ///< max number; none: kMostHeldOutBatches
+  std::optional<std::int64_t> batches;  ///< max number; none: kMaxHeldOutBatches
 
   /// Returns whether a run that ends after `last` is evaluated after `step`.
   bool is_due(std::int64_t step, std::int64_t last) const {
@@ -31,7 +31,7 @@ struct HeldOutData {
 };
 
 /// The max number of batches to evaluate unless the user gives one.
-constexpr std::int64_t kMostHeldOutBatches = 100;
+constexpr std::int64_t kMaxHeldOutBatches = 100;
 
 /// Adds --eval-data, --eval-every and --eval-steps.
 void add_held_out_options(Options& options);

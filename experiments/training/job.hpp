@@ -17,7 +17,7 @@
 
 namespace dflop {
 
-constexpr std::int64_t kMostSteps = 1'000'000;
+constexpr std::int64_t kMaxSteps = 1'000'000;
 
 /// A TrainJob defines the plan, the model and the batches of a training.
 struct TrainJob {

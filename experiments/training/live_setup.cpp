@@ -133,10 +133,10 @@ void require_stage(const Stage& stage, const ProfileTables& profile, const std::
 
 /// Reads the options of attention, which is the same on all devices except GPUs.
 AttentionOptions read_attention(const Values& values, bool on_host) {
-  constexpr double kMostWorkspace = 1 << 20;  // MiB
+  constexpr double kMaxWorkspace = 1 << 20;  // MiB
   AttentionOptions attention{read_attention_sums(values)};
   if (values.count("attention-workspace") > 0) {
-    const double mib = read_number(values, "attention-workspace", 0, kMostWorkspace);
+    const double mib = read_number(values, "attention-workspace", 0, kMaxWorkspace);
     attention.workspace = Bytes{std::llround(mib * (1 << 20))};
   }
   const auto require_gpu = [&](const char* option) {
@@ -278,8 +278,8 @@ int default_cores(const LiveDevice& device) {
 }
 
 int read_device_cores(const Values& values, const LiveDevice& device) {
-  constexpr int kMostDeviceCores = 1 << 10;
-  const auto cores = static_cast<int>(read_integer(values, "device-cores", 1, kMostDeviceCores));
+  constexpr int kMaxDeviceCores = 1 << 10;
+  const auto cores = static_cast<int>(read_integer(values, "device-cores", 1, kMaxDeviceCores));
   if (cores == 1) return cores;
   if (!world_kind(device.name).on_host) {
     throw Error(ErrorKind::usage,
@@ -295,14 +295,14 @@ int read_device_cores(const Values& values, const LiveDevice& device) {
 }
 
 int read_cores(const Values& values, const LiveDevice& device) {
-  constexpr int kMostCores = 1 << 20;
+  constexpr int kMaxCores = 1 << 20;
   if (values.count("cores") == 0) return default_cores(device);
-  return static_cast<int>(read_integer(values, "cores", 0, kMostCores));
+  return static_cast<int>(read_integer(values, "cores", 0, kMaxCores));
 }
 
 void require_trainable(const Plan& plan, const ModelSpec& model, const std::string& where) {
-  if (plan.gbs > kMostGbs) {
-    refuse_input(where, "key 'gbs': expected at most {} for a live step, found {}", kMostGbs, plan.gbs);
+  if (plan.gbs > kMaxGbs) {
+    refuse_input(where, "key 'gbs': expected at most {} for a live step, found {}", kMaxGbs, plan.gbs);
   }
   try {
     require_live(plan);

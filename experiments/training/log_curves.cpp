@@ -13,7 +13,7 @@ namespace dflop {
 namespace {
 
 constexpr std::size_t kMeans = 50;  // windows of the running mean in a whole run, about
-constexpr std::int64_t kMostStep = std::int64_t{1} << 50;
+constexpr std::int64_t kMaxStep = std::int64_t{1} << 50;
 
 using LoggedFigure = std::optional<double> LoggedStep::*;
 
@@ -74,7 +74,7 @@ std::vector<LoggedStep> parse_step_log(std::string_view text, const std::string&
     if (line.empty()) continue;
     const JsonDocument document(line, fmt::format("{}: line {}", file, row));
     const JsonValue root = document.root();
-    const auto number = root.at("step").integer<std::int64_t>(0, kMostStep);
+    const auto number = root.at("step").integer<std::int64_t>(0, kMaxStep);
     steps[number] = {number, figure_of(root, "loss"), figure_of(root, "eval_loss"),
                      figure_of(root, "iteration_s"), figure_of(root, "predicted_s")};
   }

@@ -15,9 +15,9 @@
 namespace dflop {
 namespace {
 
-constexpr double kMostRate = 1000;
-constexpr std::int64_t kMostRateSteps = std::int64_t{1} << 40;
-constexpr double kMostBeta = 1 - 1e-9;
+constexpr double kMaxRate = 1000;
+constexpr std::int64_t kMaxRateSteps = std::int64_t{1} << 40;
+constexpr double kMaxBeta = 1 - 1e-9;
 const std::string kClipNorm = "clip-norm";  // an option's name
 const std::string kSteps = "steps";
 const std::string kNone = "none";
@@ -116,19 +116,19 @@ void add_optimizer_options(Options& options) {
 
 OptimizerChoice read_optimizer(const Values& values, std::int64_t steps) {
   OptimizerChoice choice;
-  choice.rate.peak = read_number(values, "learning-rate", 0, kMostRate);
+  choice.rate.peak = read_number(values, "learning-rate", 0, kMaxRate);
   choice.rate.kind = read_named<RateKind>(values, "rate-schedule");
-  choice.rate.warm_up = read_integer(values, "warm-up", 0, kMostRateSteps);
-  choice.rate.decay = read_integer(values, "decay-steps", 0, kMostRateSteps);
+  choice.rate.warm_up = read_integer(values, "warm-up", 0, kMaxRateSteps);
+  choice.rate.decay = read_integer(values, "decay-steps", 0, kMaxRateSteps);
   choice.rate.floor = read_number(values, "rate-floor", 0, 1);
   choice.rate.steps = steps;
-  choice.adamw.beta1 = read_number(values, "beta1", 0, kMostBeta);
-  choice.adamw.beta2 = read_number(values, "beta2", 0, kMostBeta);
+  choice.adamw.beta1 = read_number(values, "beta1", 0, kMaxBeta);
+  choice.adamw.beta2 = read_number(values, "beta2", 0, kMaxBeta);
   choice.adamw.epsilon = read_number(values, "epsilon", 1e-30, 1);
-  choice.adamw.weight_decay = read_number(values, "weight-decay", 0, kMostRate);
-  choice.adamw.rates.encoder = read_number(values, "encoder-rate", 0, kMostRate);
-  choice.adamw.rates.connector = read_number(values, "connector-rate", 0, kMostRate);
-  choice.adamw.rates.llm = read_number(values, "llm-rate", 0, kMostRate);
+  choice.adamw.weight_decay = read_number(values, "weight-decay", 0, kMaxRate);
+  choice.adamw.rates.encoder = read_number(values, "encoder-rate", 0, kMaxRate);
+  choice.adamw.rates.connector = read_number(values, "connector-rate", 0, kMaxRate);
+  choice.adamw.rates.llm = read_number(values, "llm-rate", 0, kMaxRate);
   const double clip = values.count(kClipNorm) > 0 ? read_number(values, kClipNorm, 0, 1e12) : 0;
   if (clip > 0) choice.clip_norm = clip;
   return choice;

@@ -14,8 +14,8 @@ std::vector<TpMode> read_tp_modes(const Values& values) {
   const bool sequence_parallel = !values["no-sequence-parallel"].as<bool>();
   std::set<TpMode> modes;
   for (const std::int64_t tp : values["tp"].as<std::vector<std::int64_t>>()) {
-    if (tp < 1 || tp > kMostTp) {
-      refuse_value("tp", fmt::format("whole numbers from 1 to {}", kMostTp), std::to_string(tp));
+    if (tp < 1 || tp > kMaxTp) {
+      refuse_value("tp", fmt::format("whole numbers from 1 to {}", kMaxTp), std::to_string(tp));
     }
     modes.insert(tp_mode(static_cast<int>(tp), sequence_parallel));
   }

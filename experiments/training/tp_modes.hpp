@@ -9,7 +9,7 @@
 
 namespace dflop {
 
-inline constexpr int kMostTp = 64;
+inline constexpr int kMaxTp = 64;
 
 /// Reads --tp and --no-sequence-parallel. Returns the modes, ascending and without duplicates. @throws Error
 /// (usage)

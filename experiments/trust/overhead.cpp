@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kAllowance = "allowance";
 constexpr std::string_view kParts[] = {"data", "checkpoints", "evaluation", "restarts", "other"};
-constexpr double kMostPart = 10;
+constexpr double kMaxPart = 10;
 constexpr const char* kOverheadForm =
     "fractions of step time from 0 to 10, such as 0.05 or "
     "data=0.02,checkpoints=0.01,evaluation=0.01,restarts=0.02,allowance";
@@ -61,7 +61,7 @@ Overhead read_overhead(const Values& values, const std::vector<NamedNotes>& note
         reader.expect("=");
         if (std::ranges::find(kParts, name) == std::end(kParts)) reader.fail();
       }
-      value = reader.number(0.0, kMostPart);
+      value = reader.number(0.0, kMaxPart);
     }
     reader.expect_end();
     const auto same = [&](const auto& other) { return other.first == name; };

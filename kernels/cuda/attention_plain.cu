@@ -213,11 +213,11 @@ __global__ void __launch_bounds__(kThreads)
 template <typename... Parameters, typename... Arguments>
 void launch_warps(const CudaTarget& target, const char* operation, const AttentionLayout& layout, int heads,
                   int lines, void (*kernel)(Parameters...), Arguments... arguments) {
-  constexpr int kMostHeadDim = 1024;
-  if (layout.head_dim > kMostHeadDim) {
+  constexpr int kMaxHeadDim = 1024;
+  if (layout.head_dim > kMaxHeadDim) {
     throw Error(ErrorKind::internal,
                 "heads are " + std::to_string(layout.head_dim) + " wide, expected at most " +
-                    std::to_string(kMostHeadDim),
+                    std::to_string(kMaxHeadDim),
                 operation);
   }
   const int width = layout.head_dim > kWarp ? layout.head_dim : kWarp;

@@ -239,8 +239,8 @@ class CudnnAttention final : public AttentionLibrary {
                     std::initializer_list<const void*> pointers) {
     if (offsets.host.empty() || offsets.host.back() == 0) return false;
     const std::int64_t tokens = offsets.host.back();
-    constexpr std::int64_t kMostStarts = 0x7fffffff;  // starts are 32 bits wide
-    if (tokens * shape.qkv_columns() > kMostStarts || shape.head_dim % 8 != 0 || shape.head_dim > 128) {
+    constexpr std::int64_t kMaxStarts = 0x7fffffff;  // starts are 32 bits wide
+    if (tokens * shape.qkv_columns() > kMaxStarts || shape.head_dim % 8 != 0 || shape.head_dim > 128) {
       return false;
     }
     return std::all_of(pointers.begin(), pointers.end(), [](const void* pointer) {

@@ -127,8 +127,8 @@ PackedKey key_of(const Request& request) {
 
 /// Returns whether a key has capacity for the rounded sizes.
 bool fits_key(const Request& request) {
-  constexpr std::int64_t kMost = 0x7fffff00;
-  return request.m() <= kMost && request.n() <= kMost && request.k() <= kMost;
+  constexpr std::int64_t kMax = 0x7fffff00;
+  return request.m() <= kMax && request.n() <= kMax && request.k() <= kMax;
 }
 
 /// A Descriptor owns a descriptor of the library and destroys it with the object.

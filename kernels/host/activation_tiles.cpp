@@ -12,8 +12,8 @@ constexpr double kGeluCubic = kGeluLinear * 0.044715;
 
 template <typename T>
 inline Vector<T> sigmoid_of(Vector<T> x) {
-  constexpr T kMost = sizeof(T) == 4 ? T(88) : T(709);
-  const Vector<T> down = -x > kMost ? Vector<T>{} + kMost : -x;
+  constexpr T kMax = sizeof(T) == 4 ? T(88) : T(709);
+  const Vector<T> down = -x > kMax ? Vector<T>{} + kMax : -x;
   return T(1) / (T(1) + exponential<T>(down));
 }
 

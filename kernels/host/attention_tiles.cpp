@@ -20,8 +20,8 @@ class Carver {
  public:
   explicit Carver(Index values)
       : next_(static_cast<T*>(
-            host::thread_scratch(sizeof(T) * static_cast<std::size_t>(values + kMost * kAligned)))) {}
-  /// Returns memory for `values` values, aligned to a cache line. It may be called at most kMost times.
+            host::thread_scratch(sizeof(T) * static_cast<std::size_t>(values + kMax * kAligned)))) {}
+  /// Returns memory for `values` values, aligned to a cache line. It may be called at most kMax times.
   T* take(Index values) {
     T* taken = next_;
     next_ += (values + kAligned - 1) / kAligned * kAligned;
@@ -30,7 +30,7 @@ class Carver {
 
  private:
   static constexpr Index kAligned = static_cast<Index>(host::kAlignment) / static_cast<Index>(sizeof(T));
-  static constexpr Index kMost = 24;
+  static constexpr Index kMax = 24;
   T* next_;
 };
 

@@ -170,11 +170,11 @@ void copy(const Part& to, const Part& from) {
 /// A Packing is a member's memory, from which it allocates matrices.
 class Packing {
  public:
-  /// @pre at most kMostMatrices matrices with `values` values in total are allocated
+  /// @pre at most kMaxMatrices matrices with `values` values in total are allocated
   Packing(TeamPlace& place, int member, std::int64_t values)
       : place_(place),
         next_(place.of_member[static_cast<std::size_t>(member)].of_size(
-            static_cast<std::size_t>(values) * place.value_bytes + kMostMatrices * kAligned)) {}
+            static_cast<std::size_t>(values) * place.value_bytes + kMaxMatrices * kAligned)) {}
 
   template <typename AnyMatrix>
   AnyMatrix take(std::int64_t rows, std::int64_t columns) {
@@ -201,7 +201,7 @@ class Packing {
 
  private:
   static constexpr std::size_t kAligned = static_cast<std::size_t>(host::kAlignment);
-  static constexpr std::size_t kMostMatrices = 8;
+  static constexpr std::size_t kMaxMatrices = 8;
 
   template <typename AnyMatrix>
   Part whole_part(const AnyMatrix& matrix) const {

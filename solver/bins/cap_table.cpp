@@ -10,7 +10,7 @@
 namespace dflop {
 namespace {
 
-constexpr double kMostCount = 4194304;  // 2^22: sums of a few are exact integers in float
+constexpr double kMaxCount = 4194304;  // 2^22: sums of a few are exact integers in float
 
 std::string item_name(const BinProblem& problem, std::size_t item) {
   return problem.names.empty() ? fmt::format("item {}", item)
@@ -47,8 +47,8 @@ CapTable::CapTable(const BinProblem& problem) : dp_(problem.dp), microbatches_(p
     counted.window = problem.window(cap);
     counted.of_microbatch = cap.of_microbatch;
     const auto is_whole = [](double weight) { return weight == std::floor(weight); };
-    const bool whole = cap.most <= kMostCount && std::ranges::all_of(cap.weight, is_whole);
-    const double unit = whole || cap.most <= 0 ? 1.0 : cap.most / kMostCount;
+    const bool whole = cap.most <= kMaxCount && std::ranges::all_of(cap.weight, is_whole);
+    const double unit = whole || cap.most <= 0 ? 1.0 : cap.most / kMaxCount;
     counted.most = std::floor(cap.most / unit);
     counted.weight.reserve(cap.weight.size());
     for (const double weight : cap.weight) counted.weight.push_back(std::ceil(weight / unit));

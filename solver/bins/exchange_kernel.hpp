@@ -13,14 +13,14 @@ inline constexpr int kLanes = Lanes::kCount;
 /// A padding offer has these loads, so large that no exchange for it is the best.
 inline constexpr float kFar = 1e30F;
 /// An exchange can obey at most this many caps.
-inline constexpr int kMostCaps = 24;
+inline constexpr int kMaxCaps = 24;
 
 /// Offers are parts of a bin that may leave it: single items, pairs of items, or nothing. They have loads,
 /// and weights for each cap.
 struct Offers {
   const float* encoder = nullptr;
   const float* llm = nullptr;
-  std::array<const float*, kMostCaps> weight = {};
+  std::array<const float*, kMaxCaps> weight = {};
   int count = 0;  ///< without padding
 };
 
@@ -34,8 +34,8 @@ struct ExchangeQuery {
   float encoder_y = 0;
   float llm_y = 0;
   int caps = 0;
-  std::array<float, kMostCaps> least = {};
-  std::array<float, kMostCaps> most = {};
+  std::array<float, kMaxCaps> least = {};
+  std::array<float, kMaxCaps> most = {};
 };
 
 /// An Exchange has the largest of the four loads after the exchange, and the exchanged offers.

@@ -17,7 +17,7 @@ constexpr int kEncoder = 0;
 constexpr int kLlm = 1;
 constexpr int kCaps = 2;        // first dimension of caps
 constexpr int kKickTries = 64;  // approximate cost of a kick
-constexpr int kMostPairs = 64;  // max items of a bin for which pairs are tried
+constexpr int kMaxPairs = 64;   // max items of a bin for which pairs are tried
 
 int padded(int slots) {
   return (slots + kLanes - 1) / kLanes * kLanes;
@@ -156,7 +156,7 @@ void BinSearch::pair_offers(std::int32_t bin, PairOffers& out) const {
     }
     out.slots.push_back({s, t});
   };
-  const bool pairs = count <= kMostPairs;
+  const bool pairs = count <= kMaxPairs;
   for (int s = 0; s < count; ++s) {
     add(s, count);
     for (int t = s + 1; pairs && t < count; ++t) add(s, t);
@@ -171,7 +171,7 @@ void BinSearch::pair_offers(std::int32_t bin, PairOffers& out) const {
 }
 
 bool BinSearch::try_pairs(std::int32_t x, std::int32_t y, float below) {
-  if (count_[x] > kMostPairs && count_[y] > kMostPairs) return false;  // single items were tried
+  if (count_[x] > kMaxPairs && count_[y] > kMaxPairs) return false;  // single items were tried
   pair_offers(y, pairs_y_);
   ExchangeQuery q = query(x, y);
   q.x = pairs_x_.offers;
@@ -443,9 +443,9 @@ AssignmentSolution local_search(const BinProblem& problem, const SolveLimits& li
   double least = largest_load(problem, solution.bin);
   if (limits.improved) limits.improved(solution.bin, least);
   if (problem.bins == 1 || meets_bound(least, bound_s)) return solution;
-  if (static_cast<int>(problem.caps.size()) > kMostCaps) {
+  if (static_cast<int>(problem.caps.size()) > kMaxCaps) {
     solution.status = ScheduleStatus::fallback;
-    solution.reason = fmt::format("{} caps, exchanges obey at most {}", problem.caps.size(), kMostCaps);
+    solution.reason = fmt::format("{} caps, exchanges obey at most {}", problem.caps.size(), kMaxCaps);
     return solution;
   }
 
@@ -481,8 +481,8 @@ std::vector<std::int32_t> obey_caps(const BinProblem& problem, const SolveLimits
     return obeyed;
   });
   if (obeyed) return bin;
-  constexpr double kMostAssignments = 1 << 20;  // few enough to try all quickly
-  if (std::pow(problem.bins, static_cast<double>(problem.items())) > kMostAssignments) return {};
+  constexpr double kMaxAssignments = 1 << 20;  // few enough to try all quickly
+  if (std::pow(problem.bins, static_cast<double>(problem.items())) > kMaxAssignments) return {};
   return enumerate(problem, budget);
 }
 

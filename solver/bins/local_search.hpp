@@ -125,7 +125,7 @@ class BinSearch {
 /// milliseconds, or a hundred thousand for at most kSmallCells items x bins. The result is never worse than
 /// lpt(). `improved` is called with each better assignment.
 /// @return no bins and status infeasible if no assignment was found that obeys the caps; the result of
-/// obey_caps() and status fallback if there are more than kMostCaps caps (solver/bins/exchange_kernel.hpp).
+/// obey_caps() and status fallback if there are more than kMaxCaps caps (solver/bins/exchange_kernel.hpp).
 AssignmentSolution local_search(const BinProblem& problem, const SolveLimits& limits);
 
 /// Finds any assignment that obeys the caps: lpt()'s, or one found by applying the same search to cap use,

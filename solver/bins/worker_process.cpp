@@ -131,7 +131,7 @@ std::optional<WorkerEnd> receive(const Child& child, Clock::time_point deadline,
   Seconds used(0);
   while (true) {
     const std::optional<std::uint64_t> count = count_of(reply);
-    if (count && *count > kMostWorkerValues) return WorkerEnd::died;
+    if (count && *count > kMaxWorkerValues) return WorkerEnd::died;
     if (count && reply.size() >= sizeof(*count) + *count * sizeof(double)) return WorkerEnd::done;
     if (stop.stop_requested()) return WorkerEnd::stopped;
     const Clock::time_point now = Clock::now();

@@ -11,7 +11,7 @@
 namespace dflop {
 
 /// A worker may return at most this many values; a longer message means that the worker is corrupted.
-inline constexpr std::uint64_t kMostWorkerValues = 4'194'304;
+inline constexpr std::uint64_t kMaxWorkerValues = 4'194'304;
 
 enum class WorkerEnd : std::uint8_t { done, late, stopped, died };
 
@@ -25,7 +25,7 @@ struct WorkerResult {
 /// after a stop is requested, and neither a crash nor a corrupted heap reaches the caller. The child has a
 /// copy of the caller's memory but none of its threads, so `work` must not wait for threads, print or write
 /// files; its output is discarded. A child that blocks anyway is soon replaced by another, so `work` must be
-/// the same each time. A result of more than kMostWorkerValues values counts as died. The values are not
+/// the same each time. A result of more than kMaxWorkerValues values counts as died. The values are not
 /// checked.
 WorkerResult run_in_worker(const std::function<std::vector<double>()>& work, Seconds limit,
                            const std::stop_token& stop);

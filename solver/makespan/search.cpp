@@ -12,7 +12,7 @@ namespace dflop {
 namespace {
 
 /// A relative reduction from this on counts as an improvement. It is well above float rounding.
-constexpr double kLeast = 1e-6;
+constexpr double kMin = 1e-6;
 /// At most this many parcels are offered for one batch of candidates, with this many candidates per offer.
 constexpr int kOffers = 32;
 constexpr std::size_t kOfOneOffer = 4;
@@ -261,7 +261,7 @@ class MakespanSearch {
   }
 
   void set_limits(int slowest) {
-    margin_s_ = kLeast * state_.smooth_s(slowest);
+    margin_s_ = kMin * state_.smooth_s(slowest);
     target_s_ = state_.smooth_s(slowest) - margin_s_;
   }
 

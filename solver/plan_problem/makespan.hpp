@@ -13,7 +13,7 @@
 
 namespace dflop {
 
-/// KnownPaths are paths that bounded the makespan of recent plans, at most kMostPlans of them. Several
+/// KnownPaths are paths that bounded the makespan of recent plans, at most kMaxPlans of them. Several
 /// threads may use an object at once.
 class KnownPaths {
  public:
@@ -28,13 +28,13 @@ class KnownPaths {
   void keep(const Plan& plan, std::vector<PathFlow> flows) {
     const std::lock_guard lock(mutex_);
     std::erase_if(rows_, [&](const Row& row) { return row.first == plan; });
-    if (rows_.size() == kMostPlans) rows_.erase(rows_.begin());
+    if (rows_.size() == kMaxPlans) rows_.erase(rows_.begin());
     rows_.emplace_back(plan, std::move(flows));
   }
 
  private:
   using Row = std::pair<Plan, std::vector<PathFlow>>;
-  static constexpr std::size_t kMostPlans = 64;
+  static constexpr std::size_t kMaxPlans = 64;
 
   mutable std::mutex mutex_;
   std::vector<Row> rows_;

@@ -189,7 +189,7 @@ constexpr std::array kMethods{
 
 /// At most this many methods can be registered. The table reserves this many at the start, so that references
 /// into it stay valid.
-constexpr std::size_t kMostRegistered = 64;
+constexpr std::size_t kMaxRegistered = 64;
 
 /// Returns the built-in methods, then the registered ones.
 std::vector<Method>& table() {
@@ -197,7 +197,7 @@ std::vector<Method>& table() {
   // ends.
   static std::vector<Method>& rows = *new std::vector<Method>([] {
     std::vector<Method> first;
-    first.reserve(kMethods.size() + kMostRegistered);
+    first.reserve(kMethods.size() + kMaxRegistered);
     first.assign(kMethods.begin(), kMethods.end());
     return first;
   }());
@@ -289,9 +289,9 @@ void register_method(const Method& method) {
   }
   if (find_row(method.name) != table().end())
     throw Error(ErrorKind::usage, fmt::format("method '{}': there is one of this name", method.name));
-  if (table().size() == kMethods.size() + kMostRegistered) {
+  if (table().size() == kMethods.size() + kMaxRegistered) {
     throw Error(ErrorKind::usage, fmt::format("method '{}': expected at most {} registered methods",
-                                              method.name, kMostRegistered));
+                                              method.name, kMaxRegistered));
   }
   table().push_back(method);
 }

@@ -100,7 +100,7 @@ void forget_proof_under_caps(const BinProblem& bins, AssignmentSolution& solutio
 }
 
 /// Caps are lowered at most this many times for an assignment that needs too much memory.
-constexpr int kMostRepairs = 3;
+constexpr int kMaxRepairs = 3;
 
 class AssignmentScheduler final : public Scheduler {
  public:
@@ -215,7 +215,7 @@ class AssignmentScheduler final : public Scheduler {
     std::vector<Bytes> spare(plan_shape(request.plan).all_ranks());
     std::string reason;
     bool obeys_caps = false;
-    for (int repair = 0; repair <= kMostRepairs; ++repair) {
+    for (int repair = 0; repair <= kMaxRepairs; ++repair) {
       if (fits(method_, plan_caps(request, spare))) return solution;
       if (repair == 0) {
         obeys_caps = peak.has_value();

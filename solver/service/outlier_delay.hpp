@@ -9,7 +9,7 @@
 namespace dflop {
 
 /// A window has at most this many batches.
-inline constexpr int kMostDelay = 1024;
+inline constexpr int kMaxDelay = 1024;
 
 /// An OutlierDelay says within how many batches samples may be moved, and into which bins a batch is divided.
 struct OutlierDelay {

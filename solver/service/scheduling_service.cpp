@@ -56,8 +56,8 @@ struct AsyncSolver {
 
 /// Converts a duration for waiting, limited to years, which no clock overflows.
 Clock::duration ticks(Seconds seconds) {
-  constexpr Seconds kMost(1e8);
-  seconds = std::min(seconds, kMost);
+  constexpr Seconds kMax(1e8);
+  seconds = std::min(seconds, kMax);
   return std::chrono::duration_cast<Clock::duration>(seconds);
 }
 

@@ -43,7 +43,7 @@ const json kOpen = {{"bins", 2}, {"method", "lpt"}};
 const json kPush = {{"session", 1}, {"batch", {{"llm", {1, 2, 3}}}}};
 
 TEST(ServeLimits, SessionsThatAreOpen) {
-  const int most = static_cast<int>(kMostOpenSessions);
+  const int most = static_cast<int>(kMaxOpenSessions);
   std::string sent;
   for (int i = 1; i <= most + 1; ++i) sent += request(i, "open", kOpen);
   sent += request(100, "close", {{"session", 1}});
@@ -55,7 +55,7 @@ TEST(ServeLimits, SessionsThatAreOpen) {
 }
 
 TEST(ServeLimits, BatchesThatWait) {
-  const int most = static_cast<int>(kMostWaitingBatches);
+  const int most = static_cast<int>(kMaxWaitingBatches);
   std::string sent = request(0, "open", kOpen);
   for (int i = 1; i <= most + 1; ++i) sent += request(i, "push", kPush);
   sent += request(5000, "open", kOpen);
@@ -79,9 +79,9 @@ std::string items(int id, std::size_t count) {
 }
 
 TEST(ServeLimits, ItemsOfABatchAndOfAllThatWait) {
-  constexpr std::size_t kMost = 65'536;  // 64 of these are 4,194,304
-  std::string sent = request(0, "open", {{"bins", 4096}, {"method", "random"}}) + items(1, kMost + 1);
-  for (int i = 2; i < 2 + 64; ++i) sent += items(i, kMost);
+  constexpr std::size_t kMax = 65'536;  // 64 of these are 4,194,304
+  std::string sent = request(0, "open", {{"bins", 4096}, {"method", "random"}}) + items(1, kMax + 1);
+  for (int i = 2; i < 2 + 64; ++i) sent += items(i, kMax);
   const auto all = answers(Sandbox(), sent + items(66, 4096) + request(67, "ping", json::object()));
   expect_refused(all.at(1), "expected at most 65536 items, found 65537");
   EXPECT_EQ(all.at(65)["result"]["iteration"], 63);
@@ -91,8 +91,8 @@ TEST(ServeLimits, ItemsOfABatchAndOfAllThatWait) {
 
 TEST(ServeLimits, TheLengthOfALine) {
   const std::string ping = request(2, "ping", json::object());
-  const std::string longest = std::string(kMostLineBytes - ping.size() + 1, ' ') + ping;
-  const auto all = answers(Sandbox(), std::string(kMostLineBytes + 70'000, 'x') + '\n' + longest +
+  const std::string longest = std::string(kMaxLineBytes - ping.size() + 1, ' ') + ping;
+  const auto all = answers(Sandbox(), std::string(kMaxLineBytes + 70'000, 'x') + '\n' + longest +
                                           request(3, "ping", json::object()));
   expect_refused(all.at(-1), "expected a line of at most 67108864 bytes");
   EXPECT_TRUE(all.at(2).contains("result")) << "of as many bytes as a line may have";

@@ -23,8 +23,8 @@ using nlohmann::json;
 using testing::Sandbox;
 
 constexpr int kKills = 6;
-constexpr std::size_t kMostSteps = 4;  // between two kills
-constexpr int kSteps = kKills * static_cast<int>(kMostSteps) + 3;
+constexpr std::size_t kMaxSteps = 4;  // between two kills
+constexpr int kSteps = kKills * static_cast<int>(kMaxSteps) + 3;
 constexpr int kGbs = 2;
 
 struct TrainKill : ::testing::Test {
@@ -110,10 +110,10 @@ TEST_F(TrainKill, GoesOnToTheBitAfterEachKill) {
   ASSERT_EQ(whole.size(), static_cast<std::size_t>(kSteps));
   static Random random(1);
   for (int kill = 0; kill < kKills; ++kill) {
-    const auto steps = static_cast<std::size_t>(random.below(kMostSteps));
+    const auto steps = static_cast<std::size_t>(random.below(kMaxSteps));
     const bool is_killed = run_and_kill("killed", steps, std::chrono::microseconds(random.below(60'000)));
     ASSERT_TRUE(is_killed || kill > 0);
-    if (!is_killed || lines("killed") + kMostSteps >= static_cast<std::size_t>(kSteps)) break;
+    if (!is_killed || lines("killed") + kMaxSteps >= static_cast<std::size_t>(kSteps)) break;
   }
   finish("killed");
   std::int64_t done = 0;

@@ -88,14 +88,14 @@ const std::vector<Case>& cases() {
   return all;
 }
 
-constexpr int kMostWrong = kDraws / 20;  // a 95 % level
+constexpr int kMaxWrong = kDraws / 20;  // a 95 % level
 
 TEST(VerdictTest, RightPredictionsAreSeldomRefuted) {
   for (const Case& c : cases()) {
     for (const double truth : {0.0, 0.02, -0.1, 0.1}) {
       for (const int steps : {10, 20, 60}) {
         const Counts counts = draw(c.machine, steps, truth, truth);
-        EXPECT_LE(counts.refuted, kMostWrong) << c.name << ' ' << truth << ' ' << steps;
+        EXPECT_LE(counts.refuted, kMaxWrong) << c.name << ' ' << truth << ' ' << steps;
       }
     }
   }
@@ -109,7 +109,7 @@ TEST(VerdictTest, WrongPredictionsAreSeldomConfirmed) {
     for (const auto& [truth, predicted] : wrong) {
       for (const int steps : {10, 20, 60}) {
         const Counts counts = draw(c.machine, steps, truth, predicted);
-        EXPECT_LE(counts.confirmed, kMostWrong) << c.name << ' ' << truth << ' ' << predicted << ' ' << steps;
+        EXPECT_LE(counts.confirmed, kMaxWrong) << c.name << ' ' << truth << ' ' << predicted << ' ' << steps;
       }
     }
   }

@@ -6,13 +6,13 @@ namespace dflop {
 namespace {
 
 /// Lowering visits all encoder sequences one by one, and a few bytes of a file can name 10^9.
-constexpr std::int64_t kMostSequences = 100'000;
+constexpr std::int64_t kMaxSequences = 100'000;
 
 /// Sums and byte counts of any accepted file must fit in 64 bits.
 void lower_one_stage_each(const ScheduledIteration& iteration) {
   std::int64_t sequences = 0;
   for (const Sample& sample : iteration.samples) sequences += sample.encoder().sequences;
-  if (sequences > kMostSequences) return;
+  if (sequences > kMaxSequences) return;
   const int dp = iteration.assignment.dp;
   const Plan plan =
       testing::disaggregated_plan({1, 1, 2, {4}}, {1, 1, dp, {6}}, iteration.assignment.microbatches,

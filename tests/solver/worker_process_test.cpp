@@ -78,8 +78,8 @@ TEST(WorkerProcess, ChangesNothingAndPrintsNothing) {
 
 TEST(WorkerProcess, ATooLongMessageIsThatOfABrokenWorker) {
   const auto zeros = [](std::uint64_t count) { return [count] { return std::vector<double>(count); }; };
-  EXPECT_EQ(run_in_worker(zeros(kMostWorkerValues), kLong, {}).end, WorkerEnd::done);
-  EXPECT_EQ(run_in_worker(zeros(kMostWorkerValues + 1), kLong, {}).end, WorkerEnd::died);
+  EXPECT_EQ(run_in_worker(zeros(kMaxWorkerValues), kLong, {}).end, WorkerEnd::done);
+  EXPECT_EQ(run_in_worker(zeros(kMaxWorkerValues + 1), kLong, {}).end, WorkerEnd::died);
 }
 
 TEST(WorkerProcess, SeveralAtOnce) {

@@ -21,11 +21,11 @@ namespace include_arrows_test {
 namespace fs = std::filesystem;
 
 /// A source holds one class or one theme. A longer source must be listed in kLongFiles with its reason.
-constexpr int kMostLines = 800;
+constexpr int kMaxLines = 800;
 const std::set<std::string> kLongFiles = {};
 
 /// A folder with more sources than this needs wings.
-constexpr int kMostSources = 34;
+constexpr int kMaxSources = 34;
 
 /// A room and the other rooms that it may include.
 struct Room {
@@ -251,9 +251,9 @@ std::vector<std::string> check_file(const SourceFile& file) {
   if (fs::path(file.path).extension() == ".hpp" && !guarded) {
     violations.push_back(file.path + ":1: header without #pragma once");
   }
-  if (number > kMostLines && kLongFiles.count(file.path) == 0) {
+  if (number > kMaxLines && kLongFiles.count(file.path) == 0) {
     violations.push_back(file.path + ":" + std::to_string(number) + ": longer than " +
-                         std::to_string(kMostLines) + " lines, and not in kLongFiles");
+                         std::to_string(kMaxLines) + " lines, and not in kLongFiles");
   }
   return violations;
 }
@@ -267,7 +267,7 @@ std::vector<std::string> check_tree(const std::vector<SourceFile>& files) {
   std::map<std::string, int> sources;  // by folder
   for (const SourceFile& file : files) ++sources[file.path.substr(0, file.path.find_last_of('/'))];
   for (const auto& [folder, count] : sources) {
-    if (count > kMostSources)
+    if (count > kMaxSources)
       violations.push_back(folder + ": " + std::to_string(count) + " sources; make wings");
   }
   return violations;
@@ -401,7 +401,7 @@ TEST(IncludeArrowsChecker, KeepsWingsApart) {
 }
 
 TEST(IncludeArrowsChecker, FindsWarehouses) {
-  std::vector<SourceFile> files(kMostSources + 1, SourceFile{"sim/a.cpp", ""});
+  std::vector<SourceFile> files(kMaxSources + 1, SourceFile{"sim/a.cpp", ""});
   EXPECT_EQ(check_tree(files), Lines{"sim: 35 sources; make wings"});
   files.pop_back();
   EXPECT_EQ(check_tree(files), Lines{});

@@ -221,7 +221,7 @@ TEST(Perfetto, TheCriticalPathIsATrackOfItsOwn) {
   const std::vector<Timeline> iterations = {small_timeline(), small_timeline()};
   const std::vector<PathSlice> path = {{1, "stage 0 \"x\"", Nanoseconds(0), Nanoseconds(1000)},
                                        {1, "message 0->1 mb 3", Nanoseconds(1000), Nanoseconds(500)}};
-  const Trace trace(to_perfetto(iterations, kMostTraceEvents, path));
+  const Trace trace(to_perfetto(iterations, kMaxTraceEvents, path));
   EXPECT_EQ(trace.processes, (std::set<std::string>{"encoder 0", "llm 0", "critical path"}));
   const std::vector<Slice> slices = trace.on("critical path");
   ASSERT_EQ(slices.size(), 2U);

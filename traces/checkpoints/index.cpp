@@ -23,7 +23,7 @@ constexpr int kIndexVersion = 2;
 /// The text before the CRC-32, which covers everything before this text.
 constexpr std::string_view kBeforeCrc = ",\n  \"crc32\": ";
 /// A tensor has at most this many values, so that their bytes can be counted.
-constexpr std::int64_t kMostValues = std::numeric_limits<std::int64_t>::max() / 8;
+constexpr std::int64_t kMaxValues = std::numeric_limits<std::int64_t>::max() / 8;
 
 std::uint32_t crc_of_text(std::string_view text) {
   return static_cast<std::uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(text.data()), text.size()));
@@ -147,8 +147,8 @@ PiecedTensor read_pieced_tensor(const JsonValue& json, std::size_t files) {
   tensor.kind = json.at("kind").choice<TensorKind>();
   tensor.rows = json.at("rows").integer<std::int64_t>(1);
   tensor.columns = json.at("columns").integer<std::int64_t>(1);
-  if (tensor.rows > kMostValues / tensor.columns) {
-    json.refuse("expected at most {} values, found {} x {}", kMostValues, tensor.rows, tensor.columns);
+  if (tensor.rows > kMaxValues / tensor.columns) {
+    json.refuse("expected at most {} values, found {} x {}", kMaxValues, tensor.rows, tensor.columns);
   }
   for (const JsonValue& piece : json.at("pieces").elements()) {
     tensor.pieces.push_back(read_piece(piece, tensor, files));

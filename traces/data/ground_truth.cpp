@@ -10,14 +10,14 @@ namespace dflop {
 namespace {
 
 // These limits are far above real runs, and low enough that products of a few of them fit in 64 bits.
-constexpr std::int64_t kMostRanks = 1 << 20;
-constexpr std::int64_t kMostBatch = 1 << 20;
-constexpr std::int64_t kMostWidth = 1 << 20;
-constexpr std::int64_t kMostVocabulary = 1 << 26;
-constexpr std::int64_t kMostLayers = 10'000;
-constexpr std::int64_t kMostMemory = 1'000'000'000'000'000;
-constexpr double kLeastSeconds = 1e-6;
-constexpr double kMostSeconds = 1e6;
+constexpr std::int64_t kMaxRanks = 1 << 20;
+constexpr std::int64_t kMaxBatch = 1 << 20;
+constexpr std::int64_t kMaxWidth = 1 << 20;
+constexpr std::int64_t kMaxVocabulary = 1 << 26;
+constexpr std::int64_t kMaxLayers = 10'000;
+constexpr std::int64_t kMaxMemory = 1'000'000'000'000'000;
+constexpr double kMinTruthSeconds = 1e-6;
+constexpr double kMaxTruthSeconds = 1e6;
 
 const std::vector<std::string> kGptColumns = {"gpus",  "global_batch", "micro_batch", "hidden",
                                               "heads", "layers",       "seq",         "tp",
@@ -65,8 +65,8 @@ class Fields {
   Seconds seconds(std::string_view column) const {
     double value = 0;
     // The comparison is written so that NaN fails it.
-    if (!parse_number(text(column), value) || !(value >= kLeastSeconds && value <= kMostSeconds)) {
-      refuse(column, fmt::format("seconds from {} to {}", kLeastSeconds, kMostSeconds));
+    if (!parse_number(text(column), value) || !(value >= kMinTruthSeconds && value <= kMaxTruthSeconds)) {
+      refuse(column, fmt::format("seconds from {} to {}", kMinTruthSeconds, kMaxTruthSeconds));
     }
     return Seconds(value);
   }
@@ -86,13 +86,13 @@ class Fields {
 TruthRow read_parallelism(const Fields& fields) {
   TruthRow truth;
   truth.row = fields.row();
-  truth.layers = fields.count("layers", kMostLayers);
-  truth.tp = fields.count("tp", kMostRanks);
-  truth.dp = fields.count("dp", kMostRanks);
-  truth.pp = fields.count("pp", kMostRanks);
+  truth.layers = fields.count("layers", kMaxLayers);
+  truth.tp = fields.count("tp", kMaxRanks);
+  truth.dp = fields.count("dp", kMaxRanks);
+  truth.pp = fields.count("pp", kMaxRanks);
   const std::int64_t ranks = std::int64_t{truth.tp} * truth.dp;
-  if (ranks > kMostRanks || ranks * truth.pp > kMostRanks) {
-    fields.refuse("pp", fmt::format("tp x dp x pp of at most {}", kMostRanks));
+  if (ranks > kMaxRanks || ranks * truth.pp > kMaxRanks) {
+    fields.refuse("pp", fmt::format("tp x dp x pp of at most {}", kMaxRanks));
   }
   if (truth.layers % truth.pp != 0) {
     fields.refuse("pp", fmt::format("a divisor of the {} layers", truth.layers));
@@ -103,18 +103,18 @@ TruthRow read_parallelism(const Fields& fields) {
 
 TruthRow read_gpt(const Fields& fields) {
   TruthRow truth = read_parallelism(fields);
-  truth.hidden = fields.count("hidden", kMostWidth);
-  truth.heads = fields.count("heads", kMostWidth);
-  truth.seq = fields.count("seq", kMostWidth);
-  truth.micro_batch = fields.count("micro_batch", kMostBatch);
+  truth.hidden = fields.count("hidden", kMaxWidth);
+  truth.heads = fields.count("heads", kMaxWidth);
+  truth.seq = fields.count("seq", kMaxWidth);
+  truth.micro_batch = fields.count("micro_batch", kMaxBatch);
   if (truth.hidden % truth.heads != 0) {
     fields.refuse("heads", fmt::format("a divisor of the hidden width {}", truth.hidden));
   }
   if (truth.heads % truth.tp != 0) fields.refuse("tp", fmt::format("a divisor of the {} heads", truth.heads));
-  if (fields.integer("gpus", kMostRanks) != truth.gpus()) {
+  if (fields.integer("gpus", kMaxRanks) != truth.gpus()) {
     fields.refuse("gpus", fmt::format("tp x dp x pp = {}", truth.gpus()));
   }
-  const std::int64_t batch = fields.integer("global_batch", kMostBatch);
+  const std::int64_t batch = fields.integer("global_batch", kMaxBatch);
   const std::int64_t at_once = std::int64_t{truth.micro_batch} * truth.dp;
   if (batch % at_once != 0) {
     fields.refuse("global_batch", fmt::format("a multiple of micro_batch x dp = {}", at_once));
@@ -129,9 +129,9 @@ TruthRow read_llama(const Fields& fields) {
   if (truth.model != "llama3-70b" && truth.model != "llama3-405b") {
     fields.refuse("model", "llama3-70b or llama3-405b");
   }
-  truth.microbatches = fields.count("microbatches", kMostBatch);
-  truth.peak_memory_max_rank = Bytes{fields.integer("peak_allocated_bytes_max_rank", kMostMemory)};
-  truth.peak_memory_min_rank = Bytes{fields.integer("peak_allocated_bytes_min_rank", kMostMemory)};
+  truth.microbatches = fields.count("microbatches", kMaxBatch);
+  truth.peak_memory_max_rank = Bytes{fields.integer("peak_allocated_bytes_max_rank", kMaxMemory)};
+  truth.peak_memory_min_rank = Bytes{fields.integer("peak_allocated_bytes_min_rank", kMaxMemory)};
   if (*truth.peak_memory_max_rank < *truth.peak_memory_min_rank) {
     fields.refuse("peak_allocated_bytes_min_rank", "at most peak_allocated_bytes_max_rank");
   }
@@ -141,15 +141,15 @@ TruthRow read_llama(const Fields& fields) {
 TruthRow read_live(const Fields& fields) {
   TruthRow truth = read_parallelism(fields);
   truth.model = std::string(fields.text("model"));
-  truth.hidden = fields.count("hidden", kMostWidth);
-  truth.ffn = fields.count("ffn", kMostWidth);
-  truth.heads = fields.count("heads", kMostWidth);
-  truth.kv_heads = fields.count("kv_heads", kMostWidth);
-  truth.head_dim = fields.count("head_dim", kMostWidth);
-  truth.vocabulary = fields.count("vocabulary", kMostVocabulary);
-  truth.seq = fields.count("seq", kMostWidth);
-  truth.micro_batch = fields.count("micro_batch", kMostBatch);
-  truth.microbatches = fields.count("microbatches", kMostBatch);
+  truth.hidden = fields.count("hidden", kMaxWidth);
+  truth.ffn = fields.count("ffn", kMaxWidth);
+  truth.heads = fields.count("heads", kMaxWidth);
+  truth.kv_heads = fields.count("kv_heads", kMaxWidth);
+  truth.head_dim = fields.count("head_dim", kMaxWidth);
+  truth.vocabulary = fields.count("vocabulary", kMaxVocabulary);
+  truth.seq = fields.count("seq", kMaxWidth);
+  truth.micro_batch = fields.count("micro_batch", kMaxBatch);
+  truth.microbatches = fields.count("microbatches", kMaxBatch);
   if (truth.heads % truth.kv_heads != 0)
     fields.refuse("kv_heads", fmt::format("a divisor of the {} heads", truth.heads));
   if (truth.heads % truth.tp != 0) fields.refuse("tp", fmt::format("a divisor of the {} heads", truth.heads));

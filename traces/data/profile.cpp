@@ -124,7 +124,7 @@ namespace {
 
 constexpr std::string_view kSchema = "dflop.data_profile";
 constexpr int kVersion = 1;
-constexpr std::int64_t kMostSamples = std::int64_t{1} << 40;
+constexpr std::int64_t kMaxSamples = std::int64_t{1} << 40;
 
 void write_series(JsonWriter& writer, const Series& series) {
   writer.begin_object();
@@ -140,7 +140,7 @@ void read_histogram(const JsonValue& json, Histogram& histogram) {
   const JsonValue edges = json.at("histogram_edges");
   const JsonValue counts = json.at("histogram_counts");
   histogram.edges = edges.numbers();
-  histogram.counts = counts.integers(0, kMostSamples);
+  histogram.counts = counts.integers(0, kMaxSamples);
   const bool both_empty = histogram.edges.empty() && histogram.counts.empty();
   if (!both_empty && histogram.edges.size() != histogram.counts.size() + 1) {
     counts.refuse_type("one count between each two of {} edges", histogram.edges.size());
@@ -192,12 +192,12 @@ DataProfileFile parse_data_profile(std::string_view json, const std::string& fil
   root.require_keys({"schema", "version", "data", "model", "samples", "samples_by_modality", "series"});
   DataProfileFile result{root.at("data").string(), root.at("model").string(), {}};
   DataProfile& profile = result.profile;
-  profile.samples = root.at("samples").integer<std::int64_t>(0, kMostSamples);
+  profile.samples = root.at("samples").integer<std::int64_t>(0, kMaxSamples);
   const JsonValue by_modality = root.at("samples_by_modality");
   by_modality.require_keys({"text", "image", "multi_image", "video", "audio"});
   for (const Modality modality : all_of<Modality>()) {
     profile.by_modality[static_cast<std::size_t>(modality)] =
-        by_modality.at(to_string(modality)).integer<std::int64_t>(0, kMostSamples);
+        by_modality.at(to_string(modality)).integer<std::int64_t>(0, kMaxSamples);
   }
   const std::int64_t sum =
       std::accumulate(profile.by_modality.begin(), profile.by_modality.end(), std::int64_t{0});

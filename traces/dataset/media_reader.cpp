@@ -58,11 +58,11 @@ MediumContent content_of(const Architecture& architecture, const MelOptions& opt
   const SoundShape shape = sound_shape(file.bytes, file.name);
   require_rate(shape, file.name);
   // Two rows of the second convolution make a token; the first two rows begin at frames 0 and 2.
-  constexpr std::int64_t kLeast = 2 * kMelHop + 1;
+  constexpr std::int64_t kMin = 2 * kMelHop + 1;
   const std::int64_t longest = std::min(kSoundChunk, 2 * architecture.front.table * kMelHop);
-  if (shape.samples < kLeast || shape.samples > longest) {
+  if (shape.samples < kMin || shape.samples > longest) {
     throw UntakenLength{fmt::format("{}: expected a sound of {} to {} samples, which are {:.3g} s, found {}",
-                                    file.name, kLeast, longest, static_cast<double>(longest) / kSoundRate,
+                                    file.name, kMin, longest, static_cast<double>(longest) / kSoundRate,
                                     shape.samples)};
   }
   const MelSpectrum mel =

@@ -5,14 +5,14 @@
 namespace dflop {
 namespace {
 
-constexpr double kMostError = 100;      // relative to the measured time
-constexpr double kMostAllowance = 10;   // relative to a step
-constexpr double kLeastLineRate = 1e6;  // the same as for bandwidths, in bytes a second
-constexpr double kMostLineRate = 1e15;
+constexpr double kMaxError = 100;     // relative to the measured time
+constexpr double kMaxAllowance = 10;  // relative to a step
+constexpr double kMinLineRate = 1e6;  // the same as for bandwidths, in bytes a second
+constexpr double kMaxLineRate = 1e15;
 
 std::optional<double> line_rate(const JsonValue& root, std::string_view link) {
   if (!root.has(link) || !root.at(link).has(kLineRateKey)) return std::nullopt;
-  return root.at(link).at(kLineRateKey).number_in(kLeastLineRate, kMostLineRate);
+  return root.at(link).at(kLineRateKey).number_in(kMinLineRate, kMaxLineRate);
 }
 
 }  // namespace
@@ -23,13 +23,13 @@ ClusterNotes read_cluster_notes(const JsonValue& root) {
     const JsonValue grade = root.at(kGradeKey);
     grade.require_keys({"kind"}, {"error", "of"});
     notes.grade = grade.at("kind").choice<Grade>();
-    if (grade.has("error")) notes.error = grade.at("error").number_in(0, kMostError);
+    if (grade.has("error")) notes.error = grade.at("error").number_in(0, kMaxError);
     if (grade.has("of")) notes.of = grade.at("of").string();
   }
   if (root.has(kAllowanceKey)) {
     const JsonValue allowance = root.at(kAllowanceKey);
     allowance.require_keys({"fraction", "source"});
-    notes.allowance = allowance.at("fraction").number_in(0, kMostAllowance);
+    notes.allowance = allowance.at("fraction").number_in(0, kMaxAllowance);
     notes.allowance_source = allowance.at("source").string();
   }
   notes.intra_node_line_rate_bytes_per_s = line_rate(root, "intra_node");

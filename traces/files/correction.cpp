@@ -14,19 +14,19 @@ namespace {
 
 constexpr std::string_view kCorrectionSchema = "dflop.correction";
 constexpr int kCorrectionVersion = 1;
-constexpr std::size_t kMostBuckets = 4096;
-constexpr std::int64_t kMostCount = std::int64_t{1} << 53;  // whole numbers up to this are exact in a double
-constexpr int kMostLog = 2048;                              // 16 log2 of any 64-bit number is less
-constexpr double kMostSum = 1e15;                           // far beyond any run; their sums stay finite
-constexpr double kCorrectionRounding = 1e-6;                // relative to the largest sum
-constexpr double kLeastSum = 1e-12;
+constexpr std::size_t kMaxBuckets = 4096;
+constexpr std::int64_t kMaxCount = std::int64_t{1} << 53;  // whole numbers up to this are exact in a double
+constexpr int kMaxLog = 2048;                              // 16 log2 of any 64-bit number is less
+constexpr double kMaxSum = 1e15;                           // far beyond any run; their sums stay finite
+constexpr double kCorrectionRounding = 1e-6;               // relative to the largest sum
+constexpr double kMinSum = 1e-12;
 
 void write_workload(JsonWriter& writer, std::string_view key, const Workload& work) {
   writer.row(key, std::array{work.sequences, work.tokens, work.attention_pairs});
 }
 
 Workload read_workload(const JsonValue& json) {
-  const std::vector<std::int64_t> counts = json.integers(0, kMostCount);
+  const std::vector<std::int64_t> counts = json.integers(0, kMaxCount);
   if (counts.size() != 3) json.refuse_type("sequences, tokens and attention pairs");
   return {counts[0], counts[1], counts[2]};
 }
@@ -58,10 +58,10 @@ void write_fit(JsonWriter& writer, const CorrectionFit& fit) {
 
 std::vector<ShapeBucket> read_buckets(const JsonValue& json) {
   const std::vector<JsonValue> modules = json.at("bucket_modules").elements();
-  const std::vector<std::int64_t> tokens = json.at("bucket_tokens").integers(0, kMostLog);
-  const std::vector<std::int64_t> lengths = json.at("bucket_lengths").integers(-kMostLog, kMostLog);
-  if (modules.size() > kMostBuckets) {
-    json.at("bucket_modules").refuse_type("at most {} buckets", kMostBuckets);
+  const std::vector<std::int64_t> tokens = json.at("bucket_tokens").integers(0, kMaxLog);
+  const std::vector<std::int64_t> lengths = json.at("bucket_lengths").integers(-kMaxLog, kMaxLog);
+  if (modules.size() > kMaxBuckets) {
+    json.at("bucket_modules").refuse_type("at most {} buckets", kMaxBuckets);
   }
   if (tokens.size() != modules.size() || lengths.size() != modules.size()) {
     json.refuse("expected bucket tokens and lengths of {} modules, found {} and {}", modules.size(),
@@ -87,7 +87,7 @@ void require_semidefinite(const JsonValue& json, const CorrectionFit& fit) {
   for (Eigen::Index i = 0; i < size; ++i) {
     for (Eigen::Index j = 0; j <= i; ++j) lower(i, j) = fit.information[next++];
   }
-  lower.diagonal().array() += kCorrectionRounding * lower.diagonal().maxCoeff() + kLeastSum;
+  lower.diagonal().array() += kCorrectionRounding * lower.diagonal().maxCoeff() + kMinSum;
   if (!Eigen::LDLT<Eigen::MatrixXd>(lower).isPositive()) {
     json.refuse("expected a positive semidefinite matrix, found one with a negative eigenvalue");
   }
@@ -101,21 +101,21 @@ CorrectionFit read_fit(const JsonValue& json) {
   fit.kind = json.at("kind").choice<StageKind>();
   fit.op = json.at("op").choice({Op::forward, Op::backward, Op::backward_input, Op::backward_weight});
   fit.reference = {read_workload(json.at("reference_encoder")), read_workload(json.at("reference_llm"))};
-  fit.iterations = json.at("iterations").integer<std::int64_t>(0, kMostCount);
-  fit.variance = json.at("variance").number_in(0, kMostSum);
+  fit.iterations = json.at("iterations").integer<std::int64_t>(0, kMaxCount);
+  fit.variance = json.at("variance").number_in(0, kMaxSum);
   fit.buckets = read_buckets(json);
   const std::vector<JsonValue> rows = json.at("information").elements();
   if (rows.size() != fit.columns()) {
     json.at("information").refuse_type("{} rows", fit.columns());
   }
   for (std::size_t row = 0; row < rows.size(); ++row) {
-    const std::vector<double> numbers = rows[row].numbers(row + 1, 0, kMostSum);
+    const std::vector<double> numbers = rows[row].numbers(row + 1, 0, kMaxSum);
     fit.information.insert(fit.information.end(), numbers.begin(), numbers.end());
   }
   require_semidefinite(json.at("information"), fit);
-  fit.moment = json.at("moment").numbers(fit.columns(), -kMostSum, kMostSum);
-  fit.rise = json.at("rise").numbers(fit.columns(), 0, kMostSum);
-  fit.fall = json.at("fall").numbers(fit.columns(), 0, kMostSum);
+  fit.moment = json.at("moment").numbers(fit.columns(), -kMaxSum, kMaxSum);
+  fit.rise = json.at("rise").numbers(fit.columns(), 0, kMaxSum);
+  fit.fall = json.at("fall").numbers(fit.columns(), 0, kMaxSum);
   return fit;
 }
 

@@ -11,15 +11,15 @@ namespace dflop {
 namespace {
 
 // Products of these sizes, and the parameters of all layers, fit into the integer types that count them.
-constexpr int kMostConfigSize = 1 << 24;  // for sizes without their own limit
-constexpr int kMostConfigLayers = 4096;
-constexpr int kMostConfigWidth = 1 << 20;
-constexpr int kMostConfigHeads = 1 << 14;
-constexpr int kMostConfigHeadDim = 1 << 12;
-constexpr int kMostPatchSide = 256;
-constexpr int kMostPatchDepth = 16;  // frames
-constexpr int kMostMerge = 16;       // side of a square of patches
-constexpr int kMostTileSide = 1 << 16;
+constexpr int kMaxConfigSize = 1 << 24;  // for sizes without their own limit
+constexpr int kMaxConfigLayers = 4096;
+constexpr int kMaxConfigWidth = 1 << 20;
+constexpr int kMaxConfigHeads = 1 << 14;
+constexpr int kMaxConfigHeadDim = 1 << 12;
+constexpr int kMaxPatchSide = 256;
+constexpr int kMaxPatchDepth = 16;  // frames
+constexpr int kMaxMerge = 16;       // side of a square of patches
+constexpr int kMaxTileSide = 1 << 16;
 constexpr std::int64_t kConfigMaxTokens = 32768;  // the presets' value, and the maximum
 
 constexpr std::string_view kInternVlChat = "internvl_chat";  // InternVL as OpenGVLab publishes it
@@ -33,7 +33,7 @@ class Config {
   JsonValue at(std::string_view key) const { return json_.at(key); }
   Config object(std::string_view key) const { return Config(json_.at(key)); }
 
-  int size(std::string_view key, std::optional<int> absent = {}, int most = kMostConfigSize) const {
+  int size(std::string_view key, std::optional<int> absent = {}, int most = kMaxConfigSize) const {
     if (!has(key) && absent) return *absent;
     return json_.at(key).integer(1, most);
   }
@@ -46,7 +46,7 @@ class Config {
   }
   std::int64_t token(std::string_view key, std::string_view other_key) const {
     const std::string_view found = has(key) ? key : other_key;
-    return has(found) ? json_.at(found).integer<std::int64_t>(0, kMostConfigSize) : -1;
+    return has(found) ? json_.at(found).integer<std::int64_t>(0, kMaxConfigSize) : -1;
   }
 
   /// Rejects a present key with any other value.
@@ -109,7 +109,7 @@ Rotary read_rotary(const Config& config, double absent_base) {
         "\"default\", \"dynamic\", \"llama3\" or \"mrope\", because no other scaling is supported");
   }
   if (rope.has("mrope_section")) {
-    for (const std::int64_t pairs : rope.at("mrope_section").integers(1, kMostConfigHeadDim)) {
+    for (const std::int64_t pairs : rope.at("mrope_section").integers(1, kMaxConfigHeadDim)) {
       rotary.sections.push_back(static_cast<int>(pairs));
     }
   }
@@ -145,11 +145,11 @@ TransformerSpec read_text(const Config& config, bool llama, double rotary_base =
   }
   TransformerSpec spec;
   spec.name = llama ? "llama" : "qwen2";
-  spec.layers = config.size("num_hidden_layers", defaults.layers, kMostConfigLayers);
-  spec.hidden = config.size("hidden_size", defaults.hidden, kMostConfigWidth);
-  spec.ffn = config.size("intermediate_size", defaults.ffn, kMostConfigWidth);
-  spec.heads = config.size("num_attention_heads", defaults.heads, kMostConfigHeads);
-  spec.kv_heads = config.size("num_key_value_heads", spec.heads, kMostConfigHeads);
+  spec.layers = config.size("num_hidden_layers", defaults.layers, kMaxConfigLayers);
+  spec.hidden = config.size("hidden_size", defaults.hidden, kMaxConfigWidth);
+  spec.ffn = config.size("intermediate_size", defaults.ffn, kMaxConfigWidth);
+  spec.heads = config.size("num_attention_heads", defaults.heads, kMaxConfigHeads);
+  spec.kv_heads = config.size("num_key_value_heads", spec.heads, kMaxConfigHeads);
   spec.vocabulary = config.size("vocab_size", defaults.vocabulary);
   if (spec.heads % spec.kv_heads != 0) {
     config.at("num_key_value_heads").refuse_type("a divisor of the {} heads", spec.heads);
@@ -157,10 +157,10 @@ TransformerSpec read_text(const Config& config, bool llama, double rotary_base =
   if (!config.has("head_dim") && spec.hidden % spec.heads != 0) {
     config.at("num_attention_heads").refuse_type("a divisor of the width {}", spec.hidden);
   }
-  if (!config.has("head_dim") && spec.hidden / spec.heads > kMostConfigHeadDim) {
-    config.at("num_attention_heads").refuse_type("heads of a width of at most {}", kMostConfigHeadDim);
+  if (!config.has("head_dim") && spec.hidden / spec.heads > kMaxConfigHeadDim) {
+    config.at("num_attention_heads").refuse_type("heads of a width of at most {}", kMaxConfigHeadDim);
   }
-  spec.head_dim = config.size("head_dim", spec.hidden / spec.heads, kMostConfigHeadDim);
+  spec.head_dim = config.size("head_dim", spec.hidden / spec.heads, kMaxConfigHeadDim);
   spec.gated_mlp = spec.causal = true;
   spec.logits_at_once = kLogitsAtOnce;
   LayerForm form = preset_form(true);
@@ -200,10 +200,10 @@ TransformerSpec read_encoder(const Config& config, const std::string& name, std:
     config.require_number(key, 3);
   TransformerSpec spec;
   spec.name = name;
-  spec.layers = config.size(layers, {}, kMostConfigLayers);
-  spec.hidden = config.size(hidden, {}, kMostConfigWidth);
-  spec.ffn = config.size(ffn, {}, kMostConfigWidth);
-  spec.heads = spec.kv_heads = config.size(heads, {}, kMostConfigHeads);
+  spec.layers = config.size(layers, {}, kMaxConfigLayers);
+  spec.hidden = config.size(hidden, {}, kMaxConfigWidth);
+  spec.ffn = config.size(ffn, {}, kMaxConfigWidth);
+  spec.heads = spec.kv_heads = config.size(heads, {}, kMaxConfigHeads);
   if (spec.hidden % spec.heads != 0) config.at(heads).refuse_type("a divisor of the width {}", spec.hidden);
   spec.head_dim = spec.hidden / spec.heads;
   return spec;
@@ -235,7 +235,7 @@ ModelSpec read_llava_onevision(const Config& root) {
   vision.require("model_type", "siglip_vision_model");
   root.require("vision_feature_select_strategy", "full");
   root.require_flag("multimodal_projector_bias", true);
-  if (root.has("vision_feature_layer") && root.at("vision_feature_layer").integer(-kMostConfigLayers) != -1) {
+  if (root.has("vision_feature_layer") && root.at("vision_feature_layer").integer(-kMaxConfigLayers) != -1) {
     root.at("vision_feature_layer").refuse_type("-1, the encoder's last layer");
   }
   ModelSpec model;
@@ -251,8 +251,8 @@ ModelSpec read_llava_onevision(const Config& root) {
   model.connector = {{model.encoder.hidden, model.llm.hidden, model.llm.hidden}, 1};
   Architecture& of = model.architecture.emplace();
   of.family = ModelFamily::llava_onevision;
-  of.picture.patch = vision.size("patch_size", {}, kMostPatchSide);
-  of.picture.tile = read_side(vision, "image_size", kMostTileSide);
+  of.picture.patch = vision.size("patch_size", {}, kMaxPatchSide);
+  of.picture.tile = read_side(vision, "image_size", kMaxTileSide);
   const int side = of.picture.tile / of.picture.patch;  // the remainder is not seen
   if (side < 1) vision.at("patch_size").refuse_type("at most the side of a tile, {}", of.picture.tile);
   of.front = {
@@ -261,7 +261,7 @@ ModelSpec read_llava_onevision(const Config& root) {
   of.connector.activation = read_gelu(root, "projector_hidden_act", "gelu");
   of.newline = true;
   for (const JsonValue& pin : root.at("image_grid_pinpoints").elements()) {
-    const std::vector<std::int64_t> sides = pin.integers(1, kMostTileSide);
+    const std::vector<std::int64_t> sides = pin.integers(1, kMaxTileSide);
     if (sides.size() != 2) pin.refuse_type("a height and a width");
     of.picture.pinpoints.emplace_back(static_cast<int>(sides[0]), static_cast<int>(sides[1]));
   }
@@ -319,11 +319,11 @@ ModelSpec read_qwen25_vl(const Config& root) {
   model.encoder.form = form;
   Architecture& of = model.architecture.emplace();
   of.family = ModelFamily::qwen2_5_vl;
-  of.picture.patch = vision.size("patch_size", {}, kMostPatchSide);
-  of.picture.temporal_patch = vision.size("temporal_patch_size", 2, kMostPatchDepth);
-  of.picture.merge = vision.size("spatial_merge_size", 2, kMostMerge);
+  of.picture.patch = vision.size("patch_size", {}, kMaxPatchSide);
+  of.picture.temporal_patch = vision.size("temporal_patch_size", 2, kMaxPatchDepth);
+  of.picture.merge = vision.size("spatial_merge_size", 2, kMaxMerge);
   const int cell = of.picture.patch * of.picture.merge;
-  const int window = vision.size("window_size", {}, kMostTileSide);
+  const int window = vision.size("window_size", {}, kMaxTileSide);
   require_patches(vision, "window_size", window, cell);
   of.picture.window = window / cell;
   of.picture.positions_per_s = vision.number("tokens_per_second", 2);
@@ -332,7 +332,7 @@ ModelSpec read_qwen25_vl(const Config& root) {
   of.connector.epsilon = 1e-6;
   of.connector.activation = Activation::gelu_erf;
   const int merged = model.encoder.hidden * of.picture.merge * of.picture.merge;
-  model.connector = {{merged, merged, vision.size("out_hidden_size", model.llm.hidden, kMostConfigWidth)},
+  model.connector = {{merged, merged, vision.size("out_hidden_size", model.llm.hidden, kMaxConfigWidth)},
                      of.picture.merge * of.picture.merge};
   of.image_token = root.token("image_token_id", "image_token_index");
   of.video_token = root.token("video_token_id", "video_token_index");
@@ -357,7 +357,7 @@ ModelSpec read_internvl(const Config& root) {
   vision.require_flag("use_absolute_position_embeddings", true);
   vision.require_flag("use_mask_token", false);
   const std::string_view layer = chat ? "select_layer" : "vision_feature_layer";
-  if (root.has(layer) && root.at(layer).integer(-kMostConfigLayers) != -1) {
+  if (root.has(layer) && root.at(layer).integer(-kMaxConfigLayers) != -1) {
     root.at(layer).refuse_type("-1, the encoder's last layer");
   }
   ModelSpec model;
@@ -382,16 +382,16 @@ ModelSpec read_internvl(const Config& root) {
   model.encoder.form = form;
   Architecture& of = model.architecture.emplace();
   of.family = ModelFamily::internvl;
-  of.picture.patch = read_side(vision, "patch_size", kMostPatchSide);
-  of.picture.tile = read_side(vision, "image_size", kMostTileSide);
+  of.picture.patch = read_side(vision, "patch_size", kMaxPatchSide);
+  of.picture.tile = read_side(vision, "image_size", kMaxTileSide);
   require_patches(vision, "image_size", of.picture.tile, of.picture.patch);
   if (root.has("force_image_size") && root.size("force_image_size") != of.picture.tile) {
     root.at("force_image_size").refuse_type("the encoder's image_size {}", of.picture.tile);
   }
   const double ratio = root.number("downsample_ratio", 0.5);
-  of.picture.merge = static_cast<int>(std::lround(std::min(1 / ratio, 2.0 * kMostMerge)));
+  of.picture.merge = static_cast<int>(std::lround(std::min(1 / ratio, 2.0 * kMaxMerge)));
   const int side = of.picture.tile / of.picture.patch;
-  if (of.picture.merge < 1 || of.picture.merge > kMostMerge || of.picture.merge * ratio != 1 ||
+  if (of.picture.merge < 1 || of.picture.merge > kMaxMerge || of.picture.merge * ratio != 1 ||
       side % of.picture.merge != 0) {
     root.at("downsample_ratio").refuse_type("one over a divisor of the {} patches of a tile's side", side);
   }
@@ -428,7 +428,7 @@ ModelSpec read_qwen2_audio(const Config& root) {
   of.front = {.kind = FrontKind::sound,
               .values = audio.size("num_mel_bins", 128, 512),
               .bias = true,
-              .table = audio.size("max_source_positions", 1500, kMostConfigWidth),
+              .table = audio.size("max_source_positions", 1500, kMaxConfigWidth),
               .frozen_table = true};
   of.connector.selects = of.connector.averages = true;
   of.connector.norm = NormKind::layer;

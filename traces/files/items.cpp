@@ -88,7 +88,7 @@ ItemList parse_items(std::string_view csv, const std::string& file) {
     items.ids.push_back(std::move(id));
     items.encoder_s.push_back(number(1, kLongestItem, false));
     items.llm_s.push_back(number(2, kLongestItem, false));
-    if (header.has_tokens()) items.tokens.push_back(number(kTokens, kMostItemTokens, true));
+    if (header.has_tokens()) items.tokens.push_back(number(kTokens, kMaxItemTokens, true));
   }
   if (items.ids.empty()) refuse_input(file, "expected at least one item after the header");
   return items;

@@ -17,7 +17,7 @@ struct ItemList {
 
 /// These are the max time of an item, in seconds, and its max tokens.
 inline constexpr double kLongestItem = 1e9;
-inline constexpr double kMostItemTokens = 1e12;
+inline constexpr double kMaxItemTokens = 1e12;
 
 /// Reads items in file order; columns may be in any order.
 /// @throws Error (input) naming file, row and column for a missing, unknown or repeated column, a row of

@@ -18,9 +18,9 @@ namespace {
 
 constexpr std::string_view kKernelsSchema = "dflop.kernels";
 constexpr int kKernelsVersion = 1;
-constexpr std::size_t kMostVariants = 32;
-constexpr std::int64_t kMostCalls = std::int64_t{1} << 53;
-constexpr std::int64_t kMostKeyTokens = (std::int64_t{1} << 31) - 1;
+constexpr std::size_t kMaxVariants = 32;
+constexpr std::int64_t kMaxCalls = std::int64_t{1} << 53;
+constexpr std::int64_t kMaxKeyTokens = (std::int64_t{1} << 31) - 1;
 constexpr double kLongest = 1e18;  // ns, thirty years; variances are sums of squares
 
 KernelKey read_key(const JsonValue& json) {
@@ -31,13 +31,13 @@ KernelKey read_key(const JsonValue& json) {
   call.inner = json.at("inner").integer<std::int32_t>(0);
   call.outer = json.at("outer").integer<std::int32_t>(0);
   call.causal = json.at("causal").boolean();
-  call.tokens = json.at("tokens").integer<std::int64_t>(0, kMostKeyTokens);
-  call.length = json.at("length").integer<std::int64_t>(0, kMostKeyTokens);
+  call.tokens = json.at("tokens").integer<std::int64_t>(0, kMaxKeyTokens);
+  call.length = json.at("length").integer<std::int64_t>(0, kMaxKeyTokens);
   return KernelKey(call);
 }
 
 std::vector<KernelStats> read_stats(const JsonValue& json, std::size_t variants) {
-  const std::vector<std::int64_t> counts = json.at("count").integers(0, kMostCalls);
+  const std::vector<std::int64_t> counts = json.at("count").integers(0, kMaxCalls);
   if (counts.size() != variants) {
     json.at("count").refuse("expected a count for each of the operation's {} variants, found {}", variants,
                             counts.size());
@@ -71,8 +71,8 @@ std::vector<std::string> read_variants_of(const JsonValue& json) {
     if (!known.insert(names.back()).second)
       element.refuse("expected each name once, found '{}' twice", names.back());
   }
-  if (names.empty() || names.size() > kMostVariants) {
-    json.refuse("expected one to {} names, found {}", kMostVariants, names.size());
+  if (names.empty() || names.size() > kMaxVariants) {
+    json.refuse("expected one to {} names, found {}", kMaxVariants, names.size());
   }
   return names;
 }

@@ -9,13 +9,13 @@ namespace {
 
 constexpr std::string_view kPipelineSchema = "dflop.pipeline";
 constexpr int kPipelineVersion = 1;
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
+constexpr std::int64_t kMaxBytes = std::int64_t{1} << 50;
 
 Seconds read_cell(const JsonValue& json, Seconds) {
   return Seconds(json.non_negative());
 }
 Bytes read_cell(const JsonValue& json, Bytes) {
-  return Bytes{json.integer<std::int64_t>(0, kMostBytes)};
+  return Bytes{json.integer<std::int64_t>(0, kMaxBytes)};
 }
 
 template <typename Value>
@@ -55,13 +55,13 @@ RawLink read_pipeline_link(const JsonValue& json) {
 PipelineShape read_shape(const JsonValue& root) {
   PipelineShape shape;
   shape.kind = root.at("schedule").choice(all_order_kinds());
-  shape.ranks = root.at("stages").integer(1, kMostRawStages);
-  shape.microbatches = root.at("microbatches").integer(1, kMostRawCells);
+  shape.ranks = root.at("stages").integer(1, kMaxRawStages);
+  shape.microbatches = root.at("microbatches").integer(1, kMaxRawCells);
   const OrderTraits& order = traits(shape.kind);
   const bool several_chunks = order.chunks == OrderTraits::kSeveralChunks;
   if (!several_chunks) shape.chunks = order.chunks;
   if (several_chunks || root.has("chunks")) {
-    shape.chunks = root.at("chunks").integer(1, kMostRawStages);
+    shape.chunks = root.at("chunks").integer(1, kMaxRawStages);
   }
   return shape;
 }
@@ -78,9 +78,9 @@ RawEncoder read_encoder(const JsonValue& root, int microbatches) {
 
 /// Reads one limit for all ranks, or one for each.
 std::vector<int> read_limits(const JsonValue& json, int ranks) {
-  if (!json.is_array()) return {json.integer(1, kMostRawCells)};
+  if (!json.is_array()) return {json.integer(1, kMaxRawCells)};
   std::vector<int> limits;
-  for (const JsonValue& limit : json.elements()) limits.push_back(limit.integer(1, kMostRawCells));
+  for (const JsonValue& limit : json.elements()) limits.push_back(limit.integer(1, kMaxRawCells));
   if (limits.size() != static_cast<std::size_t>(ranks)) {
     json.refuse("expected a number or one for each of {} stages, found {}", ranks, limits.size());
   }

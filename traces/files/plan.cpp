@@ -116,7 +116,7 @@ Plan parse_plan(std::string_view json, const std::string& file) {
   plan.order = root.at("schedule").choice(all_order_kinds());
   plan.recomputation = root.at("recomputation").choice<Recomputation>();
   if (root.has("gradient_bucket_bytes")) {
-    plan.gradient_bucket = {root.at("gradient_bucket_bytes").integer<std::int64_t>(0, kMostGradientBucket)};
+    plan.gradient_bucket = {root.at("gradient_bucket_bytes").integer<std::int64_t>(0, kMaxGradientBucket)};
   }
   if (root.has("placement")) {
     plan.placement = root.at("placement").choice<RankOrder>();
@@ -135,7 +135,7 @@ Plan parse_plan(std::string_view json, const std::string& file) {
       plan.trained.*flag = false;
     }
   }
-  if (root.has("lora_rank")) plan.trained.lora_rank = root.at("lora_rank").integer(1, kMostLoraRank);
+  if (root.has("lora_rank")) plan.trained.lora_rank = root.at("lora_rank").integer(1, kMaxLoraRank);
   if (root.has("objective")) plan.objective = root.at("objective").choice<Objective>();
   if (root.has("respect_memory")) plan.respect_memory = root.at("respect_memory").boolean();
   return plan;

@@ -9,7 +9,7 @@
 namespace dflop {
 namespace {
 
-constexpr std::int64_t kMostIteration = 1'000'000'000'000;
+constexpr std::int64_t kMaxIteration = 1'000'000'000'000;
 constexpr std::size_t kLongestLine = 2000;
 
 using Json = nlohmann::ordered_json;
@@ -140,7 +140,7 @@ std::optional<Provenance> read_provenance(const JsonValue& root) {
   made_by.gbs = count_at(json, "gbs");
   if (json.has("seed")) made_by.seed = json.at("seed").unsigned_integer();
   if (json.has("first_iteration"))
-    made_by.first_iteration = json.at("first_iteration").integer<std::int64_t>(0, kMostIteration);
+    made_by.first_iteration = json.at("first_iteration").integer<std::int64_t>(0, kMaxIteration);
   if (json.has("machine")) made_by.machine = read_machine(json.at("machine"));
   return made_by;
 }

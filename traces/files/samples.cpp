@@ -11,17 +11,17 @@ namespace {
 constexpr std::string_view kSamplesSchema = "dflop.samples";
 constexpr int kSamplesVersion = 1;
 
-constexpr std::int64_t kMostSequences = 1'000'000;
-constexpr std::int64_t kMostSequenceTokens = 1'000'000;
-constexpr std::int64_t kMostEncoderTokens = 1'000'000'000;  // of one sample
-constexpr std::int64_t kMostLlmTokens = std::int64_t{1} << 30;
+constexpr std::int64_t kMaxSequences = 1'000'000;
+constexpr std::int64_t kMaxSequenceTokens = 1'000'000;
+constexpr std::int64_t kMaxEncoderTokens = 1'000'000'000;  // of one sample
+constexpr std::int64_t kMaxLlmTokens = std::int64_t{1} << 30;
 
 EncoderSequences read_encoder_sequences(const JsonValue& json) {
   const std::vector<JsonValue> items = json.elements();
   if (items.size() != 3) json.refuse_type("[count, tokens, attention pairs]");
   EncoderSequences group;
-  group.count = items[0].integer<std::int64_t>(1, kMostSequences);
-  group.tokens = items[1].integer<std::int64_t>(1, kMostSequenceTokens);
+  group.count = items[0].integer<std::int64_t>(1, kMaxSequences);
+  group.tokens = items[1].integer<std::int64_t>(1, kMaxSequenceTokens);
   group.attention_pairs = items[2].integer<std::int64_t>(0, group.tokens * group.tokens);
   return group;
 }
@@ -32,8 +32,8 @@ std::vector<EncoderSequences> read_encoder_work(const JsonValue& json) {
   for (const JsonValue& item : json.elements()) {
     groups.push_back(read_encoder_sequences(item));
     tokens += groups.back().count * groups.back().tokens;
-    if (tokens > kMostEncoderTokens)
-      item.refuse("expected at most {} encoder tokens in a sample, found {}", kMostEncoderTokens, tokens);
+    if (tokens > kMaxEncoderTokens)
+      item.refuse("expected at most {} encoder tokens in a sample, found {}", kMaxEncoderTokens, tokens);
   }
   return groups;
 }
@@ -53,20 +53,20 @@ void check_sample(const JsonValue& json, const Sample& sample) {
 }
 
 /// Sums of tokens and attention pairs over an iteration fit in 64 bits.
-constexpr double kMostWork = 4e18;
+constexpr double kMaxWork = 4e18;
 /// A sample of a data set is small enough that every batch fits these sums.
-constexpr std::int64_t kMostDataTokens = 10'000'000;
-constexpr double kMostDataPairs = 2e13;
+constexpr std::int64_t kMaxDataTokens = 10'000'000;
+constexpr double kMaxDataPairs = 2e13;
 
 /// Checks a sample that may be drawn into any batch.
 void check_data_sample(const JsonValue& json, const Sample& sample) {
-  if (sample.llm_tokens > kMostDataTokens) {
-    json.at("llm_tokens").refuse_type("at most {} tokens of a sample of a data set", kMostDataTokens);
+  if (sample.llm_tokens > kMaxDataTokens) {
+    json.at("llm_tokens").refuse_type("at most {} tokens of a sample of a data set", kMaxDataTokens);
   }
   const auto pairs = static_cast<double>(sample.encoder().attention_pairs);
-  if (pairs > kMostDataPairs) {
+  if (pairs > kMaxDataPairs) {
     json.at("encoder_sequences")
-        .refuse("expected at most {:g} attention pairs in a sample of a data set, found {:g}", kMostDataPairs,
+        .refuse("expected at most {:g} attention pairs in a sample of a data set, found {:g}", kMaxDataPairs,
                 pairs);
   }
 }
@@ -103,8 +103,8 @@ Sample read_sample(const JsonValue& json) {
   sample.modality = json.at("modality").choice<Modality>();
   sample.encoder_sequences = read_encoder_work(json.at("encoder_sequences"));
   sample.encoder_output_tokens =
-      json.at("encoder_output_tokens").integer<std::int64_t>(0, kMostSequenceTokens);
-  sample.llm_tokens = json.at("llm_tokens").integer<std::int64_t>(0, kMostLlmTokens);
+      json.at("encoder_output_tokens").integer<std::int64_t>(0, kMaxSequenceTokens);
+  sample.llm_tokens = json.at("llm_tokens").integer<std::int64_t>(0, kMaxLlmTokens);
   if (json.has("untrained_tokens"))
     sample.untrained_tokens = json.at("untrained_tokens").integer<std::int64_t>(0, sample.llm_tokens);
   check_sample(json, sample);
@@ -120,8 +120,8 @@ void check_batch(const JsonValue& json, const std::vector<Sample>& samples) {
     llm_work += static_cast<double>(sample.llm().attention_pairs);
   }
   const double largest = std::max(encoder_work, llm_work);
-  if (largest > kMostWork) {
-    json.refuse("expected at most {:g} attention pairs in an iteration, found {:g}", kMostWork, largest);
+  if (largest > kMaxWork) {
+    json.refuse("expected at most {:g} attention pairs in an iteration, found {:g}", kMaxWork, largest);
   }
 }
 

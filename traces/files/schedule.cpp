@@ -24,7 +24,7 @@ constexpr int kScheduleMostGbs = 1 << 24;
 constexpr double kScheduleRounding = 1e-9;
 /// Samples of all iterations have at most this many bytes, because a small file can refer to one large sample
 /// again and again.
-constexpr std::size_t kMostSampleBytes = std::size_t{4} << 30;
+constexpr std::size_t kMaxSampleBytes = std::size_t{4} << 30;
 
 /// A SampleTable holds the distinct samples, by the line that describes them.
 struct SampleTable {
@@ -94,19 +94,18 @@ ScheduledIteration read_iteration(const JsonValue& json, const std::vector<Sampl
   for (const std::int64_t index : indices) {
     const Sample& sample = table[static_cast<std::size_t>(index)];
     bytes_left -= std::min(bytes_left, memory_of(sample));
-    if (bytes_left == 0) samples.refuse("expected samples of at most {} bytes in all", kMostSampleBytes);
+    if (bytes_left == 0) samples.refuse("expected samples of at most {} bytes in all", kMaxSampleBytes);
     iteration.samples.push_back(sample);
   }
   check_batch(json, iteration.samples);
   return iteration;
 }
 
-constexpr std::int64_t kMostBin = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kMaxBin = std::numeric_limits<std::int32_t>::max();
 
 BinsOfIteration bins_of(const JsonValue& json) {
   BinsOfIteration bins;
-  for (const std::int64_t bin : json.integers(0, kMostBin))
-    bins.bin.push_back(static_cast<std::int32_t>(bin));
+  for (const std::int64_t bin : json.integers(0, kMaxBin)) bins.bin.push_back(static_cast<std::int32_t>(bin));
   return bins;
 }
 
@@ -148,7 +147,7 @@ std::vector<BinsOfIteration> bins_of_csv(std::string_view text, const std::strin
       if (iteration > current) iterations.emplace_back();
     }
     std::int64_t bin = 0;
-    if (!parse_number(fields[bin_column], bin) || bin < 0 || bin > kMostBin)
+    if (!parse_number(fields[bin_column], bin) || bin < 0 || bin > kMaxBin)
       refuse_input(reader.place("bin"), "expected a bin of at least 0, found '{}'", fields[bin_column]);
     iterations.back().bin.push_back(static_cast<std::int32_t>(bin));
     if (sample_column < width) iterations.back().samples.push_back(unquote(fields[sample_column]));
@@ -206,7 +205,7 @@ ScheduleFile parse_schedule(std::string_view json, const std::string& file) {
   std::vector<Sample> table;
   for (const JsonValue& sample : root.at("samples").elements()) table.push_back(read_sample(sample));
   if (table.empty()) root.at("samples").refuse_type("at least one sample");
-  std::size_t bytes_left = kMostSampleBytes;
+  std::size_t bytes_left = kMaxSampleBytes;
   for (const JsonValue& iteration : root.at("iterations").elements()) {
     schedule.iterations.push_back(read_iteration(iteration, table, schedule.gbs, version, bytes_left));
   }

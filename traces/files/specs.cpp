@@ -22,26 +22,26 @@ constexpr int kSpecsVersion = 1;
 // These limits are far above real models and GPUs, and low enough that products of a few of them fit in 64
 // bits.
 constexpr int kSpecsMostLayers = 10'000;
-constexpr int kMostWidth = 1 << 20;
-constexpr int kMostHeads = 1 << 14;
-constexpr int kMostVocabulary = 1 << 26;
+constexpr int kMaxWidth = 1 << 20;
+constexpr int kMaxHeads = 1 << 14;
+constexpr int kMaxVocabulary = 1 << 26;
 constexpr std::int64_t kSpecsMostTokens = std::int64_t{1} << 22;
-constexpr std::int64_t kMostMemory = 1'000'000'000'000'000;
-constexpr int kMostGpusPerNode = 1024;
+constexpr std::int64_t kMaxMemory = 1'000'000'000'000'000;
+constexpr int kMaxGpusPerNode = 1024;
 
 // These limits are six orders of magnitude around real GPUs: even the quotient of the largest work and the
 // smallest rate is in years, not infinite or NaN.
-constexpr double kLeastFlopPerS = 1e9;
-constexpr double kMostFlopPerS = 1e18;
-constexpr double kLeastBytesPerS = 1e6;
-constexpr double kMostBytesPerS = 1e15;
-constexpr double kLeastEfficiency = 0.001;
-constexpr int kMostNodes = 4096;
-constexpr double kMostOversubscription = 1000;
-constexpr double kMostHalf = 1e6;
-constexpr double kMostLatencyS = 1;
-constexpr int kMostMultiprocessors = 1 << 16;
-constexpr double kMostCacheFactor = 100;
+constexpr double kMinFlopPerS = 1e9;
+constexpr double kMaxFlopPerS = 1e18;
+constexpr double kMinBytesPerS = 1e6;
+constexpr double kMaxBytesPerS = 1e15;
+constexpr double kMinEfficiency = 0.001;
+constexpr int kMaxNodes = 4096;
+constexpr double kMaxOversubscription = 1000;
+constexpr double kMaxHalf = 1e6;
+constexpr double kMaxLatencyS = 1;
+constexpr int kMaxMultiprocessors = 1 << 16;
+constexpr double kMaxCacheFactor = 100;
 
 /// TransformerLimits are the allowed sizes of a module.
 struct TransformerLimits {
@@ -77,7 +77,7 @@ TransformerSpec read_module_spec(const JsonValue& json, int least_vocabulary) {
   std::vector<std::string_view> optional;
   if (least_vocabulary > 0) optional = {"logits_at_once"};
   TransformerSpec spec = read_transformer(
-      json, {kSpecsMostLayers, kMostWidth, kMostHeads, least_vocabulary, kMostVocabulary}, optional);
+      json, {kSpecsMostLayers, kMaxWidth, kMaxHeads, least_vocabulary, kMaxVocabulary}, optional);
   if (spec.heads % spec.kv_heads != 0) {
     json.at("kv_heads").refuse_type("a divisor of the {} heads", spec.heads);
   }
@@ -93,7 +93,7 @@ ConnectorSpec read_connector(const JsonValue& json, int most_width, int most_mer
 /// Reads the connector of a model that is to be run.
 ConnectorSpec read_fitting_connector(const JsonValue& json, const TransformerSpec& encoder,
                                      const TransformerSpec& llm) {
-  ConnectorSpec spec = read_connector(json, kMostWidth, 1024);
+  ConnectorSpec spec = read_connector(json, kMaxWidth, 1024);
   const JsonValue widths = json.at("widths");
   if (spec.widths.size() < 2) widths.refuse_type("an array of at least 2 widths");
   const std::int64_t joined = std::int64_t{encoder.hidden} * spec.merge;
@@ -144,16 +144,16 @@ double read_bandwidth(const JsonValue& json, const BandwidthKeys& keys) {
   const std::optional<std::size_t> unit = unit_of_bandwidth(json, keys);
   if (!unit) json.refuse("expected '{}', '{}' or '{}', found none of them", keys[0], keys[1], keys[2]);
   const double bytes = kBytesOfUnits[*unit];
-  return bytes * json.at(keys[*unit]).number_in(kLeastBytesPerS / bytes, kMostBytesPerS / bytes);
+  return bytes * json.at(keys[*unit]).number_in(kMinBytesPerS / bytes, kMaxBytesPerS / bytes);
 }
 double read_efficiency(const JsonValue& json) {
-  return json.number_in(kLeastEfficiency, 1);
+  return json.number_in(kMinEfficiency, 1);
 }
 double read_half(const JsonValue& json) {
-  return json.number_in(0, kMostHalf);
+  return json.number_in(0, kMaxHalf);
 }
 Seconds read_latency(const JsonValue& json) {
-  return Seconds(json.number_in(0, kMostLatencyS));
+  return Seconds(json.number_in(0, kMaxLatencyS));
 }
 
 /// Checks "source", which says where the figures come from, for people who read the file.
@@ -180,19 +180,19 @@ GpuSpec read_gpu(const JsonValue& json) {
                     with_units(optional, kMemoryBandwidth));
   GpuSpec gpu;
   gpu.name = json.at("name").string();
-  gpu.peak_flop_per_s = json.at("peak_flop_per_s").number_in(kLeastFlopPerS, kMostFlopPerS);
+  gpu.peak_flop_per_s = json.at("peak_flop_per_s").number_in(kMinFlopPerS, kMaxFlopPerS);
   gpu.memory_bandwidth_bytes_per_s = read_bandwidth(json, kMemoryBandwidth);
-  gpu.memory = {json.at("memory_bytes").integer<std::int64_t>(1, kMostMemory)};
+  gpu.memory = {json.at("memory_bytes").integer<std::int64_t>(1, kMaxMemory)};
   gpu.reserved_memory = {json.at("reserved_memory_bytes").integer<std::int64_t>(0, gpu.memory.count)};
   if (json.has("multiprocessors"))
-    gpu.multiprocessors = json.at("multiprocessors").integer(1, kMostMultiprocessors);
+    gpu.multiprocessors = json.at("multiprocessors").integer(1, kMaxMultiprocessors);
   if (json.has("share_quantum")) {
     if (gpu.multiprocessors == 0)
       json.at("share_quantum").refuse("expected 'multiprocessors' as well, found none");
     gpu.share_quantum = json.at("share_quantum").integer(1, gpu.multiprocessors);
   }
   if (json.has("saturating_share"))
-    gpu.saturating_share = json.at("saturating_share").number_in(kLeastEfficiency, 1);
+    gpu.saturating_share = json.at("saturating_share").number_in(kMinEfficiency, 1);
   return gpu;
 }
 
@@ -212,7 +212,7 @@ SoftwareSpec read_software(const JsonValue& kernels, const JsonValue& rest) {
   if (kernels.has("layer_launch_s")) software.layer_launch = read_latency(kernels.at("layer_launch_s"));
   if (rest.has("message_overhead_s")) software.message_overhead = read_latency(rest.at("message_overhead_s"));
   if (const auto unit = unit_of_bandwidth(rest, kRingBandwidth)) {
-    if (rest.at(kRingBandwidth[*unit]).number_in(0, kMostBytesPerS / kBytesOfUnits[*unit]) > 0)
+    if (rest.at(kRingBandwidth[*unit]).number_in(0, kMaxBytesPerS / kBytesOfUnits[*unit]) > 0)
       software.node_ring_bandwidth_bytes_per_s = read_bandwidth(rest, kRingBandwidth);
   }
   return software;
@@ -229,7 +229,7 @@ SoftwareSpec read_software_object(const JsonValue& json) {
   software.name = json.at("name").string();
   if (json.has("tensor_overlap")) software.tensor_overlap = json.at("tensor_overlap").number_in(0, 1);
   if (json.has("shared_cache_factor"))
-    software.shared_cache_factor = json.at("shared_cache_factor").number_in(1, kMostCacheFactor);
+    software.shared_cache_factor = json.at("shared_cache_factor").number_in(1, kMaxCacheFactor);
   return software;
 }
 
@@ -259,7 +259,7 @@ NodeGroup read_node_group(const JsonValue& json, const std::optional<SoftwareSpe
                           const FindCluster& find) {
   json.require_keys({"count", "gpu"}, {"software"});
   NodeGroup group;
-  group.nodes = json.at("count").integer(1, kMostNodes);
+  group.nodes = json.at("count").integer(1, kMaxNodes);
   std::optional<SoftwareSpec> software = shared;
   const JsonValue gpu = json.at("gpu");
   if (gpu.is_string() && find) {
@@ -292,7 +292,7 @@ void read_nodes(const JsonValue& root, const FindCluster& find, ClusterSpec& clu
   for (const JsonValue& row : rows.elements()) {
     groups.push_back(read_node_group(row, shared, find));
     nodes += groups.back().nodes;
-    if (nodes > kMostNodes) row.refuse("expected at most {} nodes in all, found {}", kMostNodes, nodes);
+    if (nodes > kMaxNodes) row.refuse("expected at most {} nodes in all, found {}", kMaxNodes, nodes);
   }
   if (groups.empty()) rows.refuse("expected at least one row, found none");
   cluster.software = shared ? *shared : groups.front().software;
@@ -301,8 +301,8 @@ void read_nodes(const JsonValue& root, const FindCluster& find, ClusterSpec& clu
 
 LeafSwitches read_leaf(const JsonValue& json) {
   json.require_keys({"nodes", "oversubscription"});
-  return {json.at("nodes").integer(1, kMostNodes),
-          json.at("oversubscription").number_in(1, kMostOversubscription)};
+  return {json.at("nodes").integer(1, kMaxNodes),
+          json.at("oversubscription").number_in(1, kMaxOversubscription)};
 }
 
 }  // namespace
@@ -340,7 +340,7 @@ ClusterSpec parse_cluster(std::string_view json, const std::string& file, const 
   ClusterSpec cluster;
   cluster.name = root.at("name").string();
   cluster.placeholder = root.has(kPlaceholderKey) && root.at(kPlaceholderKey).boolean();
-  cluster.gpus_per_node = root.at("gpus_per_node").integer(1, kMostGpusPerNode);
+  cluster.gpus_per_node = root.at("gpus_per_node").integer(1, kMaxGpusPerNode);
   if (!has_nodes) cluster.gpu = read_gpu(root.at("gpu"));
   cluster.intra_node = read_cluster_link(root.at("intra_node"));
   cluster.inter_node = read_cluster_link(root.at("inter_node"));
@@ -401,10 +401,10 @@ constexpr std::int64_t kProfileMostTokens = std::int64_t{1} << 32;
 constexpr int kProfileMostRanks = 1 << 20;
 constexpr int kProfileMostAlignment = 1 << 10;
 constexpr int kProfileMostSize = 1 << 26;
-constexpr double kMostFactor = 1e3;
+constexpr double kMaxFactor = 1e3;
 constexpr double kProfileMostSeconds = 1e6;
-constexpr double kMostPerUnit = 1e-3;  // seconds a byte or parameter
-constexpr double kMostBytesPerToken = 1e12;
+constexpr double kMaxPerUnit = 1e-3;  // seconds a byte or parameter
+constexpr double kMaxBytesPerToken = 1e12;
 constexpr std::string_view kActivation = "activation_bytes_per_token";
 constexpr std::string_view kForwardBuffers = "forward_buffer_bytes_per_token";
 constexpr std::string_view kBackwardBuffers = "backward_buffer_bytes_per_token";
@@ -467,7 +467,7 @@ void write_line(JsonWriter& writer, const ProfileLine& line, std::string_view pe
 }
 
 ProfileLine read_line(const JsonValue& json, std::string_view per_unit) {
-  return {json.at("start_s").number_in(0, kProfileMostSeconds), json.at(per_unit).number_in(0, kMostPerUnit)};
+  return {json.at("start_s").number_in(0, kProfileMostSeconds), json.at(per_unit).number_in(0, kMaxPerUnit)};
 }
 
 void write_points(JsonWriter& writer, std::string_view unit, const UnitPoints& points) {
@@ -552,10 +552,10 @@ void write_bytes(JsonWriter& writer, std::string_view key, const BytesPerToken& 
 BytesPerToken read_bytes(const JsonValue& json) {
   json.require_keys({"encoder_layer", "llm_layer", "patches", "connector", "embedding", "head"});
   const auto layer = [&](std::string_view key) {
-    const std::vector<double> row = json.at(key).numbers(3, 0, kMostBytesPerToken);
+    const std::vector<double> row = json.at(key).numbers(3, 0, kMaxBytesPerToken);
     return std::array<double, 3>{row[0], row[1], row[2]};
   };
-  const auto end = [&](std::string_view key) { return json.at(key).number_in(0, kMostBytesPerToken); };
+  const auto end = [&](std::string_view key) { return json.at(key).number_in(0, kMaxBytesPerToken); };
   return {layer("encoder_layer"), layer("llm_layer"), end("patches"),
           end("connector"),       end("embedding"),   end("head")};
 }
@@ -581,9 +581,9 @@ PartProfile read_part(const JsonValue& json) {
   std::vector<std::string_view> names = {"optimizer"};
   for (std::size_t u = 0; u < kProfileUnits; ++u) names.push_back(unit_name(u));
   beside.require_keys(names);
-  part.optimizer_beside = beside.at("optimizer").number_in(0, kMostFactor);
+  part.optimizer_beside = beside.at("optimizer").number_in(0, kMaxFactor);
   for (std::size_t u = 0; u < kProfileUnits; ++u) {
-    const std::vector<double> row = beside.at(unit_name(u)).numbers(3, 0, kMostFactor);
+    const std::vector<double> row = beside.at(unit_name(u)).numbers(3, 0, kMaxFactor);
     part.beside[u] = {row[0], row[1], row[2]};
   }
   return part;

@@ -17,14 +17,14 @@ namespace {
 
 constexpr std::string_view kTimelineSchema = "dflop.timeline";
 constexpr int kTimelineVersion = 2;
-constexpr std::int64_t kMostStages = std::numeric_limits<std::uint16_t>::max();
-constexpr std::int64_t kMostRanks = 1 << 20;
-constexpr std::int32_t kMostCores = 1 << 20;
-constexpr std::int64_t kMostIndex = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kMaxStages = std::numeric_limits<std::uint16_t>::max();
+constexpr std::int64_t kMaxRanks = 1 << 20;
+constexpr std::int32_t kMaxCores = 1 << 20;
+constexpr std::int64_t kMaxIndex = std::numeric_limits<std::int32_t>::max();
 /// This is 13 days, low enough that sums over an iteration's ranks or over iterations fit in 64 bits.
-constexpr std::int64_t kMostNanoseconds = std::int64_t{1} << 50;
+constexpr std::int64_t kMaxNanoseconds = std::int64_t{1} << 50;
 constexpr std::int64_t kTimelineMostBytes = std::int64_t{1} << 60;
-constexpr std::size_t kMostIterations = 4096;
+constexpr std::size_t kMaxIterations = 4096;
 
 /// A Rows holds the rows of one table while its columns are read; all columns must have as many entries as
 /// the first.
@@ -165,10 +165,10 @@ Columns<GroupUsage> group_columns(const Limits& of, bool has_begins) {
   using Row = GroupUsage;
   const std::int64_t most_time = of.makespan.count();
   Columns<Row> columns = {
-      whole<&Row::first_rank>("first_rank", 0, kMostRanks),
-      whole<&Row::ranks>("ranks", 1, kMostRanks),
+      whole<&Row::first_rank>("first_rank", 0, kMaxRanks),
+      whole<&Row::ranks>("ranks", 1, kMaxRanks),
       whole<&Row::stage>("stage", 0, of.stages - 1),
-      whole<&Row::dp_rank>("dp_rank", 0, kMostRanks),
+      whole<&Row::dp_rank>("dp_rank", 0, kMaxRanks),
       whole<&Row::busy>("busy_ns", 0, most_time),
       whole<&Row::bubble>("bubble_ns", 0, most_time),
       whole<&Row::wait>("wait_ns", 0, most_time),
@@ -180,27 +180,27 @@ Columns<GroupUsage> group_columns(const Limits& of, bool has_begins) {
       whole<&Row::peak_time>("peak_time_ns", 0, most_time),
       whole<&Row::peak_activations>("peak_activation_bytes", 0, kTimelineMostBytes),
       whole<&Row::peak_buffers>("peak_buffer_bytes", 0, kTimelineMostBytes)};
-  if (has_begins) columns.push_back(whole<&Row::begin>("begin_ns", 0, kMostNanoseconds));
+  if (has_begins) columns.push_back(whole<&Row::begin>("begin_ns", 0, kMaxNanoseconds));
   return columns;
 }
 
 Columns<Span> span_columns(const Limits& of) {
-  return {whole<&Span::rank>("rank", 0, kMostRanks),
+  return {whole<&Span::rank>("rank", 0, kMaxRanks),
           named<&Span::stream>("stream", of.names.streams),
           named<&Span::op>("op", of.names.ops),
           whole<&Span::stage>("stage", 0, of.stages - 1),
-          whole<&Span::microbatch>("microbatch", -1, kMostIndex),
-          whole<&Span::start>("start_ns", 0, kMostNanoseconds),
-          whole<&Span::duration>("duration_ns", 0, kMostNanoseconds),
+          whole<&Span::microbatch>("microbatch", -1, kMaxIndex),
+          whole<&Span::start>("start_ns", 0, kMaxNanoseconds),
+          whole<&Span::duration>("duration_ns", 0, kMaxNanoseconds),
           whole<&Span::bytes>("bytes", 0, kTimelineMostBytes),
-          whole<&Span::message>("message", -1, kMostIndex),
-          whole<&Span::position>("position", -1, kMostIndex),
+          whole<&Span::message>("message", -1, kMaxIndex),
+          whole<&Span::position>("position", -1, kMaxIndex),
           whole<&Span::work>("work", -1, of.works - 1)};
 }
 
 Columns<MemoryPoint> memory_columns() {
-  return {whole<&MemoryPoint::rank>("rank", 0, kMostRanks),
-          whole<&MemoryPoint::time>("time_ns", 0, kMostNanoseconds),
+  return {whole<&MemoryPoint::rank>("rank", 0, kMaxRanks),
+          whole<&MemoryPoint::time>("time_ns", 0, kMaxNanoseconds),
           whole<&MemoryPoint::activations>("activation_bytes", 0, kTimelineMostBytes),
           whole<&MemoryPoint::buffers>("buffer_bytes", 0, kTimelineMostBytes)};
 }
@@ -226,13 +226,13 @@ Column<Stage> part_flag(std::string_view key) {
 Columns<Stage> stage_columns(const StageExtras& extras) {
   const auto name = [](auto value) { return to_string(value); };
   Columns<Stage> columns = {
-      whole<&Stage::encoder_layers>("encoder_layers", 0, kMostRanks),
-      whole<&Stage::llm_layers>("llm_layers", 0, kMostRanks),
+      whole<&Stage::encoder_layers>("encoder_layers", 0, kMaxRanks),
+      whole<&Stage::llm_layers>("llm_layers", 0, kMaxRanks),
       flag<&Stage::connector>("connector"),
       flag<&Stage::embedding>("embedding"),
       flag<&Stage::head>("head"),
-      whole<&Stage::tp>("tp", 1, kMostRanks),
-      whole<&Stage::dp>("dp", 1, kMostRanks),
+      whole<&Stage::tp>("tp", 1, kMaxRanks),
+      whole<&Stage::dp>("dp", 1, kMaxRanks),
       each<&Stage::recomputation>("recomputation", name,
                                   [](const JsonValue& value) { return value.choice<Recomputation>(); }),
       flag<&Stage::zero1>("zero1"),
@@ -250,7 +250,7 @@ Columns<Stage> stage_columns(const StageExtras& extras) {
     columns.push_back(part_flag<&TrainedParts::encoder>("trains_encoder"));
     columns.push_back(part_flag<&TrainedParts::connector>("trains_connector"));
     columns.push_back(part_flag<&TrainedParts::llm>("trains_llm"));
-    columns.push_back(whole<&Stage::trained, &TrainedParts::lora_rank>("lora_rank", 0, kMostLoraRank));
+    columns.push_back(whole<&Stage::trained, &TrainedParts::lora_rank>("lora_rank", 0, kMaxLoraRank));
   }
   return columns;
 }
@@ -274,7 +274,7 @@ Columns<Work> work_columns(bool has_untrained) {
 Columns<RecordedCollective> collective_columns() {
   const auto integers = [](const JsonValue& value) {
     std::vector<std::int32_t> numbers;
-    for (const std::int64_t number : value.integers(0, kMostIndex))
+    for (const std::int64_t number : value.integers(0, kMaxIndex))
       numbers.push_back(static_cast<std::int32_t>(number));
     return numbers;
   };
@@ -284,13 +284,13 @@ Columns<RecordedCollective> collective_columns() {
 }
 
 Columns<Stall> stall_columns(const Limits& of) {
-  return {whole<&Stall::rank>("rank", 0, kMostRanks),
+  return {whole<&Stall::rank>("rank", 0, kMaxRanks),
           named<&Stall::op>("op", of.names.ops),
           whole<&Stall::stage>("stage", 0, of.stages - 1),
-          whole<&Stall::microbatch>("microbatch", -1, kMostIndex),
-          whole<&Stall::since>("since_ns", 0, kMostNanoseconds),
+          whole<&Stall::microbatch>("microbatch", -1, kMaxIndex),
+          whole<&Stall::since>("since_ns", 0, kMaxNanoseconds),
           whole<&Stall::failed>("failed", 0, 1),
-          whole<&Stall::awaited_rank>("awaited_rank", -1, kMostRanks)};
+          whole<&Stall::awaited_rank>("awaited_rank", -1, kMaxRanks)};
 }
 
 StageExtras extras_of(const std::vector<Stage>& stages) {
@@ -384,7 +384,7 @@ void check_groups(const JsonValue& json, const std::vector<GroupUsage>& groups) 
     const bool overlaps = (after != end_of.end() && after->first < end) ||
                           (after != end_of.begin() && std::prev(after)->second > first);
     if (overlaps) json.at("first_rank").elements()[i].refuse_type("a rank that is in no earlier group");
-    if (end > kMostRanks) json.refuse("expected at most {} ranks, found {}", kMostRanks, end);
+    if (end > kMaxRanks) json.refuse("expected at most {} ranks, found {}", kMaxRanks, end);
     end_of.emplace(first, end);
   }
 }
@@ -428,14 +428,14 @@ Timeline read_timeline(const JsonValue& json, const FileNames& names, std::int64
       optional);
   Timeline timeline;
   timeline.source = json.at("source").string();
-  timeline.makespan = Nanoseconds(json.at("makespan_ns").integer<std::int64_t>(0, kMostNanoseconds));
-  if (json.has("cores")) timeline.cores = json.at("cores").integer<std::int32_t>(1, kMostCores);
-  if (json.has("hub_rank")) timeline.hub = json.at("hub_rank").integer<std::int32_t>(0, kMostRanks);
+  timeline.makespan = Nanoseconds(json.at("makespan_ns").integer<std::int64_t>(0, kMaxNanoseconds));
+  if (json.has("cores")) timeline.cores = json.at("cores").integer<std::int32_t>(1, kMaxCores);
+  if (json.has("hub_rank")) timeline.hub = json.at("hub_rank").integer<std::int32_t>(0, kMaxRanks);
   if (json.has("shared_gpus"))
-    timeline.shared_gpus = json.at("shared_gpus").integer<std::int32_t>(1, kMostRanks);
+    timeline.shared_gpus = json.at("shared_gpus").integer<std::int32_t>(1, kMaxRanks);
   for (const JsonValue& stage : json.at("stages").elements()) timeline.stages.push_back(stage.string());
   Limits limits{names, static_cast<std::int64_t>(timeline.stages.size()), 0, timeline.makespan};
-  if (limits.stages > kMostStages) json.at("stages").refuse_type("at most {} stages", kMostStages);
+  if (limits.stages > kMaxStages) json.at("stages").refuse_type("at most {} stages", kMaxStages);
   timeline.groups = read_table(json.at("groups"), group_columns(limits, json.at("groups").has("begin_ns")));
   check_groups(json.at("groups"), timeline.groups);
   timeline.stage_shapes = read_stage_shapes(json.at("stage_shapes"), limits.stages, timeline.shared_gpus > 0);
@@ -490,8 +490,8 @@ TimelineFile parse_timelines(std::string_view json, const std::string& file) {
   for (const JsonValue& iteration : iterations.elements()) {
     timelines.iterations.push_back(read_timeline(iteration, names, version));
   }
-  if (timelines.iterations.empty() || timelines.iterations.size() > kMostIterations) {
-    iterations.refuse_type("1 to {} iterations", kMostIterations);
+  if (timelines.iterations.empty() || timelines.iterations.size() > kMaxIterations) {
+    iterations.refuse_type("1 to {} iterations", kMaxIterations);
   }
   return timelines;
 }

@@ -51,7 +51,7 @@ Timeline parse_timeline(std::string_view json, const std::string& file);
 
 /// More events than this make the viewer slow. Beyond this limit only the first rank of each tp group is
 /// drawn; the others do the same at the same time.
-inline constexpr std::int64_t kMostTraceEvents = 2'000'000;
+inline constexpr std::int64_t kMaxTraceEvents = 2'000'000;
 
 /// A PathSlice is a piece of the critical path of an iteration. Pieces of one iteration do not overlap.
 struct PathSlice {
@@ -65,7 +65,7 @@ struct PathSlice {
 /// is a track in it (with further lanes, "send 2", for simultaneous messages), and each rank's memory is a
 /// counter. Arrows lead from each send to its receive. The critical path, if given, is a process with its own
 /// track. Times are microseconds with three decimals, exact to the nanosecond.
-std::string to_perfetto(std::span<const Timeline> iterations, std::int64_t most_events = kMostTraceEvents,
+std::string to_perfetto(std::span<const Timeline> iterations, std::int64_t most_events = kMaxTraceEvents,
                         std::span<const PathSlice> critical_path = {});
 
 }  // namespace dflop

@@ -13,7 +13,7 @@ namespace dflop {
 struct PictureFile {
   std::string_view bytes;
   const std::string& name;
-  std::int64_t most_pixels = kMostPixels;
+  std::int64_t most_pixels = kMaxPixels;
 };
 
 RgbImage decode_jpeg(const PictureFile& file);

@@ -21,7 +21,7 @@ struct RgbImage {
 
 /// This is the default max number of pixels of a picture. Pillow has the same limit, against pictures made to
 /// exhaust memory.
-inline constexpr std::int64_t kMostPixels = 178'956'970;
+inline constexpr std::int64_t kMaxPixels = 178'956'970;
 
 /// Decodes a JPEG or PNG file, recognized by its first bytes. Gray becomes three equal channels, CMYK and
 /// YCCK are read in Adobe's form (inverted) and multiplied out, alpha is dropped, and 16 bits a channel lose
@@ -30,11 +30,10 @@ inline constexpr std::int64_t kMostPixels = 178'956'970;
 /// bits, lossless) or nobody writes (arithmetic coding, over 100 scans), and damage: a truncated file, a
 /// wrong checksum, invalid codes. The offset is the reader's position when it found the problem. Memory is
 /// bounded by the file's bytes: no file decodes to more than its coding could hold.
-RgbImage decode_image(std::string_view bytes, const std::string& file,
-                      std::int64_t most_pixels = kMostPixels);
+RgbImage decode_image(std::string_view bytes, const std::string& file, std::int64_t most_pixels = kMaxPixels);
 
 /// Returns the size that decode_image() gives, from only the headers: `bytes` may end where the pixels begin.
 /// @throws Error (input) as decode_image() for what the headers tell.
-ImageSize image_size(std::string_view bytes, const std::string& file, std::int64_t most_pixels = kMostPixels);
+ImageSize image_size(std::string_view bytes, const std::string& file, std::int64_t most_pixels = kMaxPixels);
 
 }  // namespace dflop

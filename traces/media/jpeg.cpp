@@ -20,7 +20,7 @@ namespace dflop {
 namespace {
 
 /// A progressive file has about 10 scans; each costs a pass over all pixels, however short it is.
-constexpr int kMostScans = 100;
+constexpr int kMaxScans = 100;
 
 /// Returns a * b / 255, rounded.
 unsigned multiply_255(unsigned a, unsigned b) {
@@ -120,7 +120,7 @@ class JpegReader {
       call();
       return;
     }
-    if (too_many_scans_) refuse("expected at most {} scans, found more", kMostScans);
+    if (too_many_scans_) refuse("expected at most {} scans, found more", kMaxScans);
     std::array<char, JMSG_LENGTH_MAX> text{};
     errors_.format_message(reinterpret_cast<j_common_ptr>(&state_), text.data());
     refuse("expected a whole JPEG file, found: {}", text.data());
@@ -169,7 +169,7 @@ class JpegReader {
   }
 
   static void on_progress(j_common_ptr state) {
-    if (of(state).state_.input_scan_number <= kMostScans) return;
+    if (of(state).state_.input_scan_number <= kMaxScans) return;
     of(state).too_many_scans_ = true;
     on_error(state);
   }

@@ -15,7 +15,7 @@ namespace dflop {
 namespace {
 
 /// Deflate expands one byte to at most this many: 258 from two codes of a bit each.
-constexpr std::uint64_t kMostInflated = 1032;
+constexpr std::uint64_t kMaxInflated = 1032;
 
 /// A PngReader is one run of libpng over bytes in memory. Chunks that do not affect RGB are ignored.
 class PngReader {
@@ -90,7 +90,7 @@ class PngReader {
     const std::uint64_t bits = std::uint64_t{png_get_bit_depth(png_, info_)} * png_get_channels(png_, info_);
     const std::uint64_t pixels =
         static_cast<std::uint64_t>(size.width) * static_cast<std::uint64_t>(size.height);
-    const std::uint64_t least = pixels * bits / 8 / kMostInflated;
+    const std::uint64_t least = pixels * bits / 8 / kMaxInflated;
     if (file_.bytes.size() < least) {
       refuse_input(file_.name, "expected {} bytes or more for {}x{} pixels, found {}: the file is cut", least,
                    size.width, size.height, file_.bytes.size());

@@ -8,7 +8,7 @@
 namespace dflop {
 namespace {
 
-constexpr std::int32_t kMostSide = 8192;
+constexpr std::int32_t kMaxSide = 8192;
 constexpr int kBicubic = 3;  ///< of Pillow's resampling filters
 
 /// Tells whether a key is present and not null: transformers writes null for unset values.
@@ -59,8 +59,8 @@ void read_scale(const JsonValue& root, PixelScale& scale) {
 std::int32_t read_tile(const JsonValue& root, std::int32_t otherwise) {
   if (!is_set(root, "size")) return otherwise;
   const JsonValue size = root.at("size");
-  const auto height = size.at("height").integer<std::int32_t>(1, kMostSide);
-  const auto width = size.at("width").integer<std::int32_t>(1, kMostSide);
+  const auto height = size.at("height").integer<std::int32_t>(1, kMaxSide);
+  const auto width = size.at("width").integer<std::int32_t>(1, kMaxSide);
   if (height != width) size.refuse("expected a square, found {}x{}", width, height);
   return height;
 }
@@ -77,7 +77,7 @@ LlavaProcessor parse_llava_processor(std::string_view json, const std::string& f
   if (is_set(root, "image_grid_pinpoints")) {
     processor.pinpoints.clear();
     for (const JsonValue& pinpoint : root.at("image_grid_pinpoints").elements()) {
-      const std::vector<std::int64_t> sides = pinpoint.integers(1, kMostSide);
+      const std::vector<std::int64_t> sides = pinpoint.integers(1, kMaxSide);
       if (sides.size() != 2) pinpoint.refuse_type("[height, width]");
       processor.pinpoints.push_back(
           {static_cast<std::int32_t>(sides[1]), static_cast<std::int32_t>(sides[0])});

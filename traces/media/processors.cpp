@@ -105,11 +105,11 @@ ImageSize smart_size(ImageSize image, const QwenProcessor& processor) {
     high = std::ceil(height * beta / factor) * factor;
     wide = std::ceil(width * beta / factor) * factor;
   }
-  if (!(high >= 1 && wide >= 1 && high * wide <= static_cast<double>(kMostPixels))) {
+  if (!(high >= 1 && wide >= 1 && high * wide <= static_cast<double>(kMaxPixels))) {
     refuse_input("",
                  "expected sides that are multiples of {} pixels, with at most {} pixels in all, found "
                  "{}x{} for {}x{}",
-                 factor, kMostPixels, wide, high, image.width, image.height);
+                 factor, kMaxPixels, wide, high, image.width, image.height);
   }
   return {static_cast<std::int32_t>(wide), static_cast<std::int32_t>(high)};
 }
@@ -227,8 +227,8 @@ Tiles llava_tiles(const RgbImage& image, const LlavaProcessor& processor) {
 
 void require_llava_square(ImageSize image) {
   const std::int64_t side = std::max(image.width, image.height);
-  if (side * side > kMostPixels) {
-    refuse_input("", "expected a picture whose square has at most {} pixels, found {}x{}", kMostPixels,
+  if (side * side > kMaxPixels) {
+    refuse_input("", "expected a picture whose square has at most {} pixels, found {}x{}", kMaxPixels,
                  image.width, image.height);
   }
 }

@@ -134,11 +134,11 @@ RgbImage resize_bicubic(const RgbImage& image, ImageSize size) {
   const bool is_rows_first = rows_come_first(image.size, size);
   const std::int64_t between = is_rows_first ? std::int64_t{image.size.width} * size.height
                                              : std::int64_t{size.width} * image.size.height;
-  if (std::max(between, std::int64_t{size.width} * size.height) > kMostPixels) {
+  if (std::max(between, std::int64_t{size.width} * size.height) > kMaxPixels) {
     refuse_input("",
                  "expected a picture whose resizing takes at most {} intermediate pixels, found {}x{} "
                  "to {}x{}",
-                 kMostPixels, image.size.width, image.size.height, size.width, size.height);
+                 kMaxPixels, image.size.width, image.size.height, size.width, size.height);
   }
   if (image.size == size) return image;
   if (image.size.width == size.width) return resize_height(image, size.height);

@@ -11,7 +11,7 @@ namespace dflop {
 /// nothing is skipped. torchvision's antialiased bicubic on bytes differs by up to 2; the PIL processors,
 /// which this follows, do not use it.
 /// @pre both sides of `image` and `size` are at least 1
-/// @throws Error (input) if the result, or the picture between the passes, has more than kMostPixels
+/// @throws Error (input) if the result, or the picture between the passes, has more than kMaxPixels
 RgbImage resize_bicubic(const RgbImage& image, ImageSize size);
 
 }  // namespace dflop

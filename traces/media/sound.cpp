@@ -16,7 +16,7 @@
 namespace dflop {
 namespace {
 
-constexpr std::int32_t kMostChannels = 64;
+constexpr std::int32_t kMaxChannels = 64;
 constexpr std::uint32_t kUnknownSize = 0xFFFFFFFF;
 constexpr unsigned kPcm = 1;
 constexpr unsigned kFloat = 3;
@@ -63,8 +63,8 @@ WavFile read_format(std::string_view bytes, std::size_t at, std::uint32_t size, 
         code, bits);
   }
   const std::uint32_t channels = read_little(bytes, at + 2, 2);
-  if (channels < 1 || channels > kMostChannels) {
-    refuse_input(place, "expected 1 to {} channels, found {}", kMostChannels, channels);
+  if (channels < 1 || channels > kMaxChannels) {
+    refuse_input(place, "expected 1 to {} channels, found {}", kMaxChannels, channels);
   }
   const std::uint32_t rate = read_little(bytes, at + 4, 4);
   if (rate < 1 || rate > 1'000'000) refuse_input(place, "expected a rate of 1 to 1000000 Hz, found {}", rate);
@@ -124,7 +124,7 @@ float read_sample(std::string_view bytes, std::size_t at, const WavFile& wav) {
 }
 
 constexpr std::size_t kLines = kMelWindow / 2 + 1;  ///< of the spectrum
-constexpr double kLeastPower = 1e-10;
+constexpr double kMinPower = 1e-10;
 constexpr double kHighestHertz = kSoundRate / 2.0;
 
 // Slaney's mel scale is linear up to 1,000 Hz and logarithmic beyond.
@@ -273,7 +273,7 @@ MelSpectrum log_mel(std::span<const float> samples, const MelOptions& options) {
   const auto frames = static_cast<std::size_t>(mel.frames);
   const std::vector<MelBand> bands = make_bands(options.bins);
   // Frames beyond the sound stay silent.
-  mel.values.assign(bands.size() * frames, static_cast<float>(std::log10(kLeastPower)));
+  mel.values.assign(bands.size() * frames, static_cast<float>(std::log10(kMinPower)));
   PowerSpectrum spectrum;
   for (std::int64_t frame = 0; frame < mel.frames; ++frame) {
     if (frame * kMelHop - kMelWindow / 2 >= static_cast<std::int64_t>(samples.size())) break;
@@ -283,7 +283,7 @@ MelSpectrum log_mel(std::span<const float> samples, const MelOptions& options) {
       for (std::size_t i = 0; i < bands[bin].weights.size(); ++i)
         sum += bands[bin].weights[i] * power[bands[bin].first + i];
       mel.values[bin * frames + static_cast<std::size_t>(frame)] =
-          static_cast<float>(std::log10(std::max(kLeastPower, sum)));
+          static_cast<float>(std::log10(std::max(kMinPower, sum)));
     }
   }
   const float floor = *std::max_element(mel.values.begin(), mel.values.end()) - 8;

@@ -322,7 +322,7 @@ void check_clocks(const std::vector<KinetoTrace>& traces, const KinetoRanks& ran
     const KinetoClock& clock = ranks.clocks[t];
     std::string text;
     if (is_host_pipeline(traces[t])) continue;  // import_pipeline() compares clocks by messages
-    const bool is_doubtful = clock.spread > kMostClockSpread ||
+    const bool is_doubtful = clock.spread > kMaxClockSpread ||
                              (std::chrono::abs(clock.offset) > kAlignedClocks && is_joined_by_time(ranks, t));
     if (clock.matches == 0) {
       text = "shares no collective with the previous ranks, so its clock is not known";
@@ -330,7 +330,7 @@ void check_clocks(const std::vector<KinetoTrace>& traces, const KinetoRanks& ran
       text = fmt::format("is {} {} of the first file's clock (median of {}, spread {})",
                          us(std::chrono::abs(clock.offset)), clock.offset.count() > 0 ? "ahead" : "behind",
                          clock.matches, us(clock.spread));
-      if (clock.spread <= kMostClockSpread) text += ", and its collectives are joined by time";
+      if (clock.spread <= kMaxClockSpread) text += ", and its collectives are joined by time";
     }
     if (!text.empty()) findings[t].push_back({Kind::unaligned_clocks, 0, traces[t].file, std::move(text)});
   }
@@ -358,12 +358,12 @@ void check_ranks(const std::vector<KinetoTrace>& traces, std::vector<std::vector
   if (size <= static_cast<std::int64_t>(traces.size())) return;
   std::set<std::int64_t> given;
   for (const KinetoTrace& trace : traces) given.insert(trace.rank.value_or(-1));
-  constexpr std::size_t kMostNamed = 8;
+  constexpr std::size_t kMaxNamed = 8;
   std::vector<std::string> missing;
-  for (std::int64_t rank = 0; rank < size && missing.size() <= kMostNamed; ++rank) {
+  for (std::int64_t rank = 0; rank < size && missing.size() <= kMaxNamed; ++rank) {
     if (given.count(rank) == 0) missing.push_back(std::to_string(rank));
   }
-  if (missing.size() > kMostNamed) missing.back() = "...";
+  if (missing.size() > kMaxNamed) missing.back() = "...";
   findings.front().push_back({Kind::missing_rank, 0, traces.front().file,
                               fmt::format("the run has {} ranks by {}, found traces of {}; missing {}", size,
                                           source, traces.size(), fmt::join(missing, ", "))});

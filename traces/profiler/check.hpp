@@ -67,7 +67,7 @@ std::string kineto_place(const KinetoTrace& trace, std::size_t event, const std:
 inline constexpr Nanoseconds kAlignedClocks{50'000};
 
 /// Beyond this spread, one offset does not align a clock: waits are wrong by as much.
-inline constexpr Nanoseconds kMostClockSpread{500'000};
+inline constexpr Nanoseconds kMaxClockSpread{500'000};
 
 /// Returns all findings except stragglers, ordered by trace, then by kind, then by time.
 std::vector<KinetoFinding> check_kineto(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks);

@@ -17,12 +17,12 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::int64_t kMostWhole = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kMaxWhole = std::numeric_limits<std::int64_t>::max();
 /// Absolute times go up to the year 2096, low enough that a base and a time can be added.
-constexpr std::int64_t kMostTime = 4'000'000'000'000'000'000;
-constexpr std::int64_t kMostDuration = std::int64_t{1} << 50;  // 13 days
-constexpr std::int64_t kMostElements = std::int64_t{1} << 50;
-constexpr std::int64_t kMostRanks = 1 << 20;
+constexpr std::int64_t kMaxTime = 4'000'000'000'000'000'000;
+constexpr std::int64_t kMaxDuration = std::int64_t{1} << 50;  // 13 days
+constexpr std::int64_t kMaxElements = std::int64_t{1} << 50;
+constexpr std::int64_t kMaxRanks = 1 << 20;
 constexpr std::size_t kLongestQuote = 60;
 constexpr std::size_t kLongestInput =
     15;  // ranks and tags are shorter; such texts need no memory of their own
@@ -128,7 +128,7 @@ std::optional<std::int64_t> nanoseconds_of(std::string_view digits) {
   }
   std::int64_t whole = 0;
   const auto [end, problem] = std::from_chars(digits.data(), digits.data() + dot, whole);
-  constexpr std::int64_t most = kMostTime / 1000;
+  constexpr std::int64_t most = kMaxTime / 1000;
   if (problem != std::errc() || end != digits.data() + dot || whole < -most || whole > most) {
     return std::nullopt;
   }
@@ -195,11 +195,11 @@ class EventFields {
   }
 
   void list_number(std::int64_t number) {
-    if (list_ == Field::group_ranks && number >= 0 && number < kMostRanks) {
+    if (list_ == Field::group_ranks && number >= 0 && number < kMaxRanks) {
       event_.group_ranks.push_back(static_cast<std::int32_t>(number));
     } else if (list_ == Field::input_dims) {
-      elements_ = number < 0 || number > kMostElements || (number > 0 && elements_ > kMostElements / number)
-                      ? kMostElements
+      elements_ = number < 0 || number > kMaxElements || (number > 0 && elements_ > kMaxElements / number)
+                      ? kMaxElements
                       : elements_ * number;
     } else {
       list_complete_ = false;
@@ -238,8 +238,8 @@ class EventFields {
     if (value(Field::name).type == Type::absent) refuse(Field::name, "a text");
     event_.name = text(Field::name);
     event_.category = complete ? category_of(text(Field::cat)) : KinetoCategory::trace;
-    event_.time = time(Field::ts, -kMostTime, kMostTime);
-    event_.duration = complete ? time(Field::dur, 0, kMostDuration) : Nanoseconds(0);
+    event_.time = time(Field::ts, -kMaxTime, kMaxTime);
+    event_.duration = complete ? time(Field::dur, 0, kMaxDuration) : Nanoseconds(0);
     switch (event_.category) {
       case KinetoCategory::trace:
       case KinetoCategory::other:
@@ -311,7 +311,7 @@ class EventFields {
   Nanoseconds time(Field field, std::int64_t least, std::int64_t most) {
     const Value& found = value(field);
     std::optional<std::int64_t> ns;
-    if (found.type == Type::whole && std::abs(found.whole / 1000) <= kMostTime / 1'000'000) {
+    if (found.type == Type::whole && std::abs(found.whole / 1000) <= kMaxTime / 1'000'000) {
       ns = found.whole * 1000;
     } else if (found.type == Type::real) {
       ns = nanoseconds_of(found.text);
@@ -324,13 +324,13 @@ class EventFields {
   }
 
   /// Returns a whole number; nothing if the field is absent.
-  std::optional<std::int64_t> whole(Field field, std::int64_t least = -kMostWhole,
-                                    std::int64_t most = kMostWhole) const {
+  std::optional<std::int64_t> whole(Field field, std::int64_t least = -kMaxWhole,
+                                    std::int64_t most = kMaxWhole) const {
     const Value& found = value(field);
     if (found.type == Type::absent) return std::nullopt;
     if (found.type == Type::whole && found.whole >= least && found.whole <= most) return found.whole;
     refuse(field,
-           most == kMostWhole ? "a whole number" : fmt::format("a whole number from {} to {}", least, most));
+           most == kMaxWhole ? "a whole number" : fmt::format("a whole number from {} to {}", least, most));
   }
 
   /// Returns the whole number in a required field.
@@ -349,7 +349,7 @@ class EventFields {
 
   void finish_device() {
     event_.correlation = whole(Field::correlation);
-    event_.bytes = whole(Field::bytes, 0, kMostElements);
+    event_.bytes = whole(Field::bytes, 0, kMaxElements);
     event_.device = present(Field::device);
     event_.stream = present(Field::stream);
     finish_collective();
@@ -358,13 +358,13 @@ class EventFields {
   void finish_collective() {
     event_.collective = text(Field::collective);
     event_.dtype = text(Field::dtype);
-    event_.in_elements = whole(Field::in_elements, 0, kMostElements);
-    event_.out_elements = whole(Field::out_elements, 0, kMostElements);
-    event_.group_size = whole(Field::group_size, 0, kMostRanks);
+    event_.in_elements = whole(Field::in_elements, 0, kMaxElements);
+    event_.out_elements = whole(Field::out_elements, 0, kMaxElements);
+    event_.group_size = whole(Field::group_size, 0, kMaxRanks);
     event_.group_name = text(Field::group_name);
     event_.sequence = whole(Field::sequence);
-    event_.source = whole(Field::source, 0, kMostRanks);
-    event_.destination = whole(Field::destination, 0, kMostRanks);
+    event_.source = whole(Field::source, 0, kMaxRanks);
+    event_.destination = whole(Field::destination, 0, kMaxRanks);
     read_group_ranks();
   }
 
@@ -376,7 +376,7 @@ class EventFields {
       for (std::size_t at = 0; (at = list.find_first_of("0123456789", at)) != std::string::npos;) {
         std::int32_t rank = 0;
         const auto [end, problem] = std::from_chars(list.data() + at, list.data() + list.size(), rank);
-        if (problem != std::errc() || rank >= kMostRanks) refuse(Field::group_ranks, "ranks");
+        if (problem != std::errc() || rank >= kMaxRanks) refuse(Field::group_ranks, "ranks");
         event_.group_ranks.push_back(rank);
         at = static_cast<std::size_t>(end - list.data());
       }
@@ -568,9 +568,9 @@ class EventParser {
 
   void header_whole(std::int64_t number) {
     if (depth_ == 5 && in_process_groups() && group_key_ == "ranks" && !header_.process_groups.empty()) {
-      if (number < 0 || number >= kMostRanks) {
+      if (number < 0 || number >= kMaxRanks) {
         refuse_key(file_, "distributedInfo.pg_config.ranks", "expected ranks from 0 to {}, found {}",
-                   kMostRanks - 1, number);
+                   kMaxRanks - 1, number);
       }
       header_.process_groups.back().push_back(static_cast<std::int32_t>(number));
       return;
@@ -580,9 +580,9 @@ class EventParser {
       if (number >= least && number <= most) return number;
       refuse_key(file_, name, "expected a whole number from {} to {}, found {}", least, most, number);
     };
-    if (name == "baseTimeNanoseconds") header_.base_time = Nanoseconds(in(0, kMostTime));
-    if (name == "distributedInfo.rank") header_.rank = in(0, kMostRanks - 1);
-    if (name == "distributedInfo.world_size") header_.world_size = in(1, kMostRanks);
+    if (name == "baseTimeNanoseconds") header_.base_time = Nanoseconds(in(0, kMaxTime));
+    if (name == "distributedInfo.rank") header_.rank = in(0, kMaxRanks - 1);
+    if (name == "distributedInfo.world_size") header_.world_size = in(1, kMaxRanks);
     refuse_events_value(name);
   }
 

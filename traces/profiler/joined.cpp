@@ -259,9 +259,9 @@ class JoinedStep {
           Chain& chain = chains[{kind_of(found_[first].first), kind_of(found_[c].first)}];
           chain.links.emplace_back(c, first);
           if (kernel->start < end - kSameInstant) chain.is_broken = true;
-          if (kernel->start > std::max(free, end) + kLeastJoinedWait) {
+          if (kernel->start > std::max(free, end) + kMinJoinedWait) {
             ++chain.later;
-          } else if (free <= end + kLeastJoinedWait) {
+          } else if (free <= end + kMinJoinedWait) {
             ++chain.follow;
           }
         }
@@ -325,9 +325,9 @@ class JoinedStep {
     for (const auto& [c, kernel] : own) {
       ready.push_back(kernel->start);
       const std::vector<Nanoseconds>& times = ends[{kernel->device, kernel->stream}];
-      const auto after = std::upper_bound(times.begin(), times.end(), kernel->start + kLeastJoinedWait);
+      const auto after = std::upper_bound(times.begin(), times.end(), kernel->start + kMinJoinedWait);
       const bool queues = !found_[c].first.after.empty() ||
-                          (after != times.begin() && *std::prev(after) + kLeastJoinedWait >= kernel->start);
+                          (after != times.begin() && *std::prev(after) + kMinJoinedWait >= kernel->start);
       if (!queues || kernel->launch < 0) continue;
       const auto later =
           std::lower_bound(computed.begin(), computed.end(),
@@ -386,7 +386,7 @@ class JoinedStep {
       const auto next = std::ranges::lower_bound(next_, std::pair(time - kSameInstant, Nanoseconds::min()));
       if (next == next_.end() || next->second <= time + kSameInstant) return false;
       return std::ranges::none_of(syncs_, [&](const KinetoLaunch* sync) {
-        return sync->start <= time && time <= sync->end + kLeastJoinedWait;
+        return sync->start <= time && time <= sync->end + kMinJoinedWait;
       });
     }
 
@@ -418,7 +418,7 @@ class JoinedStep {
           std::lower_bound(rank.busy.begin(), rank.busy.end(), end - kSameInstant,
                            [](const auto& busy, Nanoseconds time) { return busy.first < time; });
       const Nanoseconds gap = next == rank.busy.begin() ? Nanoseconds(0) : std::prev(next)->second;
-      if (end - std::max(gap, inside(rank, kernel->start)) >= kLeastJoinedWait &&
+      if (end - std::max(gap, inside(rank, kernel->start)) >= kMinJoinedWait &&
           !host.is_behind(kernel->end()))
         endings.push_back({c, kernel, gap, end});
     }
@@ -427,13 +427,13 @@ class JoinedStep {
     for (std::size_t k = 0; k < endings.size(); ++k) {
       const auto& [c, kernel, gap, end] = endings[k];
       const auto begins_then = [ends = kernel->end()](const auto& other) {
-        return std::chrono::abs(other.second->start - ends) <= kLeastJoinedWait;
+        return std::chrono::abs(other.second->start - ends) <= kMinJoinedWait;
       };
       // A collective that ends in the middle of a gap delays nothing, unless another collective begins then.
       const bool is_last = k + 1 == endings.size() || endings[k + 1].gap != gap;
       if (!is_last && std::ranges::none_of(own, begins_then)) continue;
       const Nanoseconds from = std::max({gap, inside(rank, kernel->start), waited_until});
-      if (end - from < kLeastJoinedWait) continue;
+      if (end - from < kMinJoinedWait) continue;
       rank.places.push_back({c, true, from, end});
       rank.waits += end - from;
       waited_until = end;

@@ -26,7 +26,7 @@ std::optional<std::string> why_not_joined(const std::vector<KinetoTrace>& traces
 ///
 /// A rank waits for a collective
 ///   - in a gap between kernels in which the collective ends: from the begin of the gap or of the collective,
-///     if that is at least kLeastJoinedWait. Of several in one gap, only the last counts, and those at whose
+///     if that is at least kMinJoinedWait. Of several in one gap, only the last counts, and those at whose
 ///     end another collective begins. A collective does not count if the host launched the next kernel
 ///     after the collective had ended and was not waiting for the device;
 ///   - before its optimizer, for all collectives that have ended by then;
@@ -48,6 +48,6 @@ std::optional<std::string> why_not_joined(const std::vector<KinetoTrace>& traces
 PipelineImport import_joined(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks);
 
 /// Shorter waits than this count as gaps between kernels.
-inline constexpr Nanoseconds kLeastJoinedWait{10'000};
+inline constexpr Nanoseconds kMinJoinedWait{10'000};
 
 }  // namespace dflop

@@ -17,7 +17,7 @@ namespace {
 using Finding = KinetoFindingKind;
 
 /// Steps overlap if they do so for at least this fraction of their time.
-constexpr double kLeastOverlap = 0.005;
+constexpr double kMinOverlap = 0.005;
 
 /// A ReadStep is a step with the record from which its timeline is made.
 struct ReadStep {
@@ -65,7 +65,7 @@ Nanoseconds make_timelines(std::vector<ReadStep>& steps) {
     Nanoseconds begin = Nanoseconds::max();
     for (const PipelineRank& rank : steps[k].record.ranks) begin = std::min(begin, rank.acts.front().start);
     const Nanoseconds overlap = std::ranges::max(before.back()) - begin;
-    if (Seconds(overlap) > kLeastOverlap * Seconds(timeline.makespan)) longest = std::max(longest, overlap);
+    if (Seconds(overlap) > kMinOverlap * Seconds(timeline.makespan)) longest = std::max(longest, overlap);
   }
   for (std::size_t k = 0; longest > Nanoseconds(0) && k < steps.size(); ++k)
     steps[k].step.timeline = pipeline_timeline(steps[k].record, &before[k]);

@@ -16,7 +16,7 @@ namespace dflop {
 namespace {
 
 /// Recorded bytes whose ratio to the program's deviates by more than this belong to a different message.
-constexpr double kMostRatioError = 0.01;
+constexpr double kMaxRatioError = 0.01;
 
 using Place = std::tuple<std::int32_t, std::int32_t, std::int32_t>;                // rank, stage, microbatch
 using Route = std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t>;  // ranks, stage, microbatch
@@ -144,7 +144,7 @@ class LayoutComparison {
     if (send.bytes == Bytes{} || planned == Bytes{}) return std::nullopt;
     const double ratio = static_cast<double>(send.bytes.count) / static_cast<double>(planned.count);
     const auto [first, fresh] = ratio_.try_emplace({send.stage, receive.stage}, ratio, send.microbatch);
-    if (std::abs(ratio - first->second.first) <= kMostRatioError * first->second.first) return std::nullopt;
+    if (std::abs(ratio - first->second.first) <= kMaxRatioError * first->second.first) return std::nullopt;
     return fmt::format(
         "messages from stage {} to {} differ from the schedule: the message of microbatch {} has {} bytes "
         "where the schedule has {}, {:.4g} times as many, and the message of microbatch {} has {:.4g} "

@@ -16,7 +16,7 @@ using Half = PipelineHalf;
 
 /// A receive that ends less than this after its wait begins did not really wait: the wait call itself takes
 /// that long.
-constexpr Nanoseconds kLeastWait{200'000};
+constexpr Nanoseconds kMinWait{200'000};
 
 bool is_backward(Op op) {
   return op == Op::backward || op == Op::backward_input;
@@ -374,7 +374,7 @@ void set_arrivals(PipelineRecord& record, PipelineStep& step) {
     if (half.is_send) continue;
     const Nanoseconds transfer = std::max(Nanoseconds(0), half.end - sent(half));
     least = std::min(least, transfer);
-    known[h] = half.is_kernel || (half.is_awaited && half.end - wait_begin(record, half) > kLeastWait);
+    known[h] = half.is_kernel || (half.is_awaited && half.end - wait_begin(record, half) > kMinWait);
     if (known[h]) transfers.push_back(transfer);
   }
   step.messages = static_cast<std::int64_t>(halves.size() / 2);

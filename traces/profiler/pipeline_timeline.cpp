@@ -10,7 +10,7 @@ namespace dflop {
 namespace {
 
 /// A rank that begins this long after its message arrived was still in the previous step.
-constexpr Nanoseconds kLeastHeldUp{100'000};
+constexpr Nanoseconds kMinHeldUp{100'000};
 
 /// A TimelineWriter makes spans from a record. Positions follow the order of acts; the receives of an act
 /// come before it, and sends come where they were called.
@@ -57,7 +57,7 @@ class TimelineWriter {
     for (std::size_t r = 0; r < begins_.size(); ++r) {
       const PipelineAct& first = record_.ranks[r].acts.front();
       const auto has_come = [&](std::size_t half) {
-        return record_.halves[half].end + kLeastHeldUp < first.start;
+        return record_.halves[half].end + kMinHeldUp < first.start;
       };
       // A rank that waits for its message may have been there earlier.
       if (!known && !std::ranges::all_of(first.receives, has_come)) begins_[r] = begin_;

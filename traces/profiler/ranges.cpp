@@ -14,7 +14,7 @@ using Range = KinetoRangeKind;
 
 constexpr std::string_view kPipelining = "PP:";
 constexpr std::string_view kOurs = "dflop:";
-constexpr std::int32_t kMost = (1 << 16) - 1;  // a stage of a Program has 16 bits
+constexpr std::int32_t kMax = (1 << 16) - 1;  // a stage of a Program has 16 bits
 constexpr std::string_view kDigits = "0123456789";
 
 constexpr std::array<std::pair<std::string_view, Range>, 9> kActions = {{{"F", Range::forward},
@@ -45,7 +45,7 @@ std::optional<PipeliningName> split_pipelining(std::string_view name) {
   name.remove_prefix(kPipelining.size());
   const std::size_t action = name.find_first_not_of(kDigits);
   if (action == 0 || action == std::string_view::npos) return std::nullopt;
-  const auto stage = number_of(name.substr(0, action), kMost);
+  const auto stage = number_of(name.substr(0, action), kMax);
   const std::size_t microbatch = std::min(name.size(), name.find_last_not_of(kDigits) + 1);
   if (!stage) return std::nullopt;
   PipeliningName split{*stage, name.substr(action, microbatch - action), std::nullopt};
@@ -97,7 +97,7 @@ std::optional<KinetoRange> parse_ours(std::string_view name) {
     const std::size_t equals = field.find('=');
     if (equals == std::string_view::npos) return std::nullopt;
     const std::string_view key = field.substr(0, equals);
-    const auto number = number_of(field.substr(equals + 1), key == "stage" ? kMost : INT32_MAX - 1);
+    const auto number = number_of(field.substr(equals + 1), key == "stage" ? kMax : INT32_MAX - 1);
     if (!number || !keys.insert(key).second) return std::nullopt;
     if (key == "stage") {
       range.stage = *number;

@@ -14,7 +14,7 @@
 namespace dflop {
 namespace {
 
-constexpr std::size_t kMostNamed = 8;
+constexpr std::size_t kMaxNamed = 8;
 
 double lower_median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -123,9 +123,9 @@ std::string ranks_text(const std::vector<std::size_t>& of, const std::vector<Kin
   std::vector<std::string> names;
   for (const std::size_t trace : of) names.push_back(std::to_string(*traces[trace].rank));
   std::string last;
-  if (names.size() > kMostNamed) {
-    last = fmt::format("{} more", names.size() - kMostNamed);
-    names.resize(kMostNamed);
+  if (names.size() > kMaxNamed) {
+    last = fmt::format("{} more", names.size() - kMaxNamed);
+    names.resize(kMaxNamed);
   } else if (names.size() > 1) {
     last = names.back();
     names.pop_back();
@@ -155,13 +155,13 @@ KinetoStragglers stragglers_among(std::vector<RankTimes> all) {
   auto others = std::ranges::find_if(all, [&](const RankTimes& rank) { return rank.wait >= half; });
   // If most ranks wait little, they are the normal ones, unless all wait for one of them.
   const bool most_wait_little = static_cast<std::size_t>(others - all.begin()) > all.size() / 2;
-  if (most_wait_little && all[1].wait - all[0].wait < kLeastStraggling) return {};
+  if (most_wait_little && all[1].wait - all[0].wait < kMinStraggling) return {};
   if (most_wait_little) others = all.begin() + 1;
   if (others == all.begin()) return {};
   KinetoStragglers stragglers = stragglers_before(others, all);
   // If only noise distinguishes the ranks, their waits increase gradually.
   const bool is_gradual = others->wait - std::prev(others)->wait < stragglers.others_wait_more / 2;
-  return is_gradual || stragglers.others_wait_more < kLeastStraggling ? KinetoStragglers{} : stragglers;
+  return is_gradual || stragglers.others_wait_more < kMinStraggling ? KinetoStragglers{} : stragglers;
 }
 
 }  // namespace
@@ -243,7 +243,7 @@ std::optional<KinetoWaiting> find_waiting(const std::vector<KinetoTrace>& traces
   const bool few_wait = waiters.size() <= all.size() / 2;
   const std::vector<RankTimes>& who = few_wait ? waiters : all;
   waiting.waits = mean_wait(who.begin(), who.end());
-  if (waiting.waits < kLeastStraggling) return std::nullopt;
+  if (waiting.waits < kMinStraggling) return std::nullopt;
   if (few_wait) {
     for (const RankTimes& rank : waiters)
       waiting.ranks.push_back({rank.trace, rank.compute_s / median, rank.idle});
@@ -267,7 +267,7 @@ std::optional<KinetoWaiting> find_waiting(const std::vector<KinetoTrace>& traces
   for (auto& [number, step] : by_step) {
     if (step.size() < all.size()) continue;
     std::ranges::stable_sort(step, {}, &RankTimes::wait);
-    if (step[1].wait - step[0].wait >= kLeastStraggling)
+    if (step[1].wait - step[0].wait >= kMinStraggling)
       waiting.late_rank.emplace_back(number, step.front().trace);
   }
   return waiting;
@@ -291,11 +291,11 @@ std::string describe(const KinetoWaiting& waiting, const std::vector<KinetoTrace
   std::string text =
       fmt::format("the ranks wait {:.1f} % of their steps for each other, and no single rank is behind it",
                   100 * waiting.waits);
-  for (std::size_t k = 0; k < waiting.late_rank.size() && k < kMostNamed; ++k) {
+  for (std::size_t k = 0; k < waiting.late_rank.size() && k < kMaxNamed; ++k) {
     const auto& [step, trace] = waiting.late_rank[k];
     text += fmt::format("{} rank {} in step {}", k == 0 ? ": they wait for" : ",", *traces[trace].rank, step);
   }
-  return text + (waiting.late_rank.size() > kMostNamed ? ", ..." : "");
+  return text + (waiting.late_rank.size() > kMaxNamed ? ", ..." : "");
 }
 
 }  // namespace dflop

@@ -33,7 +33,7 @@ struct KinetoStragglers {
 };
 
 /// A rank is a straggler if the others wait at least this part of their steps for it.
-inline constexpr double kLeastStraggling = 0.05;
+inline constexpr double kMinStraggling = 0.05;
 
 /// Returns why ranks cannot be compared because they do different work: they send each other messages, or
 /// have ranges of different stages. Returns nothing if they can.
@@ -42,7 +42,7 @@ std::optional<std::string> why_not_compared(const std::vector<KinetoTrace>& trac
 /// Returns the stragglers: ranks whose wait in shared collectives is closer to the shortest than to the
 /// longest wait of any rank, if the others wait longer. If this applies to more than half of the ranks, they
 /// are the normal ones, and the waiting ranks are just fast or have less work; then the only straggler is the
-/// rank that waits least, if all others wait kLeastStraggling more. Returns none if waits differ gradually,
+/// rank that waits least, if all others wait kMinStraggling more. Returns none if waits differ gradually,
 /// as by noise, or if ranks cannot be compared. Ranks without device activities are left out; if no rank has
 /// any, `steps` give the time of ranges and the waits in reductions. With `hidden`, all waits of collectives
 /// count; only a replay tells whether they cost anything.
@@ -68,7 +68,7 @@ struct KinetoWaiting {
       late_rank;  ///< by step number: the trace that all others wait for
 };
 
-/// Returns how ranks wait, if they do so for at least kLeastStraggling of their steps; nothing if
+/// Returns how ranks wait, if they do so for at least kMinStraggling of their steps; nothing if
 /// find_stragglers() cannot compare them.
 /// @pre there are no stragglers
 std::optional<KinetoWaiting> find_waiting(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,

@@ -13,8 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostShards = 1'000'000;
-constexpr std::size_t kMostDigits = 19;
+constexpr std::size_t kMaxShards = 1'000'000;
+constexpr std::size_t kMaxDigits = 19;
 
 constexpr std::string_view kTarEnding = ".tar";
 constexpr std::string_view kIndexEnding = ".idx";
@@ -43,7 +43,7 @@ struct ShardRange {
 std::uint64_t shard_number(std::string_view text, std::string_view braces, const std::string& name) {
   std::uint64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || end != text.data() + text.size() || text.size() > kMostDigits)
+  if (error != std::errc{} || end != text.data() + text.size() || text.size() > kMaxDigits)
     refuse_input(name, "expected a range such as {{000..009}}, found {{{}}}", braces);
   return number;
 }
@@ -53,9 +53,9 @@ ShardRange read_range(std::string_view braces, const std::string& name) {
   const std::string_view first = braces.substr(0, dots);
   const std::string_view last = braces.substr(std::min(dots + 2, braces.size()));
   ShardRange range = {shard_number(first, braces, name), shard_number(last, braces, name), 0};
-  if (range.last < range.first || range.last - range.first >= kMostShards) {
+  if (range.last < range.first || range.last - range.first >= kMaxShards) {
     refuse_input(name, "expected a range of 1 to {} shards, the smaller number first, found {{{}}}",
-                 kMostShards, braces);
+                 kMaxShards, braces);
   }
   if (first.starts_with('0') || last.starts_with('0')) range.digits = std::max(first.size(), last.size());
   return range;
@@ -64,8 +64,8 @@ ShardRange read_range(std::string_view braces, const std::string& name) {
 /// Returns each of `beginnings` followed by each number of the range.
 std::vector<std::string> with_numbers(const std::vector<std::string>& beginnings, const ShardRange& range,
                                       const std::string& name) {
-  if (beginnings.size() * (range.last - range.first + 1) > kMostShards)
-    refuse_input(name, "expected at most {} shards, found more", kMostShards);
+  if (beginnings.size() * (range.last - range.first + 1) > kMaxShards)
+    refuse_input(name, "expected at most {} shards, found more", kMaxShards);
   std::vector<std::string> longer;
   for (const std::string& beginning : beginnings) {
     for (std::uint64_t i = 0; i <= range.last - range.first; ++i)

@@ -80,7 +80,7 @@ std::string follow_links(const std::string& path) {
 constexpr std::string_view kPart = ".part-";
 constexpr std::size_t kLongestName = 255;   // of a file, in bytes
 constexpr std::size_t kLongestSuffix = 26;  // kPart, a process id, 8 digits
-constexpr int kMostEntries = 100'000;       // max entries read in a folder
+constexpr int kMaxEntries = 100'000;        // max entries read in a folder
 
 /// Returns the prefix of temporary names for a path: its own name, shortened to leave room for the suffix.
 std::string part_prefix(const fs::path& target) {
@@ -201,7 +201,7 @@ void StagedFile::remove_leftovers() const {
   const std::string prefix = part_prefix(target);
   const std::unique_ptr<DIR, int (*)(DIR*)> entries(::opendir(folder.c_str()), &::closedir);
   if (!entries) return;  // making the file reports the reason
-  for (int i = 0; i < kMostEntries; ++i) {
+  for (int i = 0; i < kMaxEntries; ++i) {
     const dirent* entry = ::readdir(entries.get());  // NOLINT(concurrency-mt-unsafe): of its own stream
     if (entry == nullptr) return;
     const std::string_view name = entry->d_name;

@@ -40,9 +40,9 @@ std::optional<std::int64_t> whole_number(const Json& json) {
   }
   if (const auto* number = json.get_ptr<const Json::number_integer_t*>()) return *number;
   // 1e6 and 1000000.0 are also whole, up to the size at which a double is exact.
-  constexpr double kMostExact = 9'007'199'254'740'992;  // 2^53
+  constexpr double kMaxExact = 9'007'199'254'740'992;  // 2^53
   const auto* number = json.get_ptr<const Json::number_float_t*>();
-  if (number == nullptr || std::abs(*number) > kMostExact || std::trunc(*number) != *number)
+  if (number == nullptr || std::abs(*number) > kMaxExact || std::trunc(*number) != *number)
     return std::nullopt;
   return static_cast<std::int64_t>(*number);
 }
@@ -55,7 +55,7 @@ constexpr std::size_t kScalarBytes = 24;
 constexpr std::size_t kTextBytes = 56;
 constexpr std::size_t kListBytes = 72;
 constexpr std::size_t kKeyBytes = 96;
-constexpr std::size_t kMostValueBytes = std::size_t{2} << 30;
+constexpr std::size_t kMaxValueBytes = std::size_t{2} << 30;
 
 /// A KeyTwice is thrown for an object with a repeated key.
 struct KeyTwice {};
@@ -158,11 +158,11 @@ class StrictReader {
 
   void count(std::size_t bytes) {
     bytes_ += bytes;
-    if (bytes_ <= kMostValueBytes) return;
+    if (bytes_ <= kMaxValueBytes) return;
     throw Error(
         ErrorKind::input,
         fmt::format("expected values that take at most {} GiB of memory, found more: about {} numbers",
-                    kMostValueBytes >> 30, kMostValueBytes / kScalarBytes),
+                    kMaxValueBytes >> 30, kMaxValueBytes / kScalarBytes),
         place());
   }
 

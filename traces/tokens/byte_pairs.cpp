@@ -87,7 +87,7 @@ void BytePairs::encode(std::string_view word, WordCache& cache, std::vector<std:
     merge(word, cache, ids);
   }
   const std::size_t count = ids.size() - begin;
-  if (!is_short || count > WordCache::kMostIds) return;
+  if (!is_short || count > WordCache::kMaxIds) return;
   slot.length = static_cast<std::uint8_t>(word.size());
   slot.count = static_cast<std::uint8_t>(count);
   std::copy(word.begin(), word.end(), slot.word.begin());

@@ -29,7 +29,7 @@ class WordCache {
 
   /// Longer words, or words with more tokens, are not cached.
   static constexpr std::size_t kLongestWord = 26;
-  static constexpr std::size_t kMostIds = 8;
+  static constexpr std::size_t kMaxIds = 8;
   static constexpr std::size_t kSlots = std::size_t{1} << 15;
 
   /// A Slot holds a word and its tokens. A later word for the same slot replaces it.
@@ -37,7 +37,7 @@ class WordCache {
     std::uint8_t length = 0;  ///< 0: empty
     std::uint8_t count = 0;
     std::array<char, kLongestWord> word;
-    std::array<std::int32_t, kMostIds> ids;
+    std::array<std::int32_t, kMaxIds> ids;
   };
 
   /// A Part is a token within a word, in a linked list of neighbors; -1 means no neighbor.

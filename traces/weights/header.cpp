@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kMetadata = "__metadata__";
 constexpr std::size_t kLengthBytes = sizeof(std::uint64_t);
-constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
+constexpr auto kMax = std::numeric_limits<std::int64_t>::max();
 
 std::string place_of(const std::string& file, const std::string& name) {
   return fmt::format("{}: tensor '{}'", file, name);
@@ -38,7 +38,7 @@ bool set_extent(StoredTensor& tensor) {
   const std::int64_t bits = bits_of(tensor.dtype);
   std::int64_t numbers = 1;
   for (const std::int64_t size : tensor.shape) {
-    if (size < 0 || !multiply(numbers, size, kMost / bits)) return false;
+    if (size < 0 || !multiply(numbers, size, kMax / bits)) return false;
   }
   const bool has_rows = tensor.shape.size() > 1;
   tensor.rows = has_rows ? tensor.shape[0] : 1;
@@ -60,9 +60,9 @@ StoredTensor read_tensor(std::string name, const JsonValue& json, std::uint64_t 
   StoredTensor tensor;
   tensor.name = std::move(name);
   tensor.dtype = json.at("dtype").choice<Dtype>();
-  tensor.shape = json.at("shape").integers(0, kMost);
+  tensor.shape = json.at("shape").integers(0, kMax);
   const JsonValue offsets_json = json.at("data_offsets");
-  const std::vector<std::int64_t> offsets = offsets_json.integers(0, kMost);
+  const std::vector<std::int64_t> offsets = offsets_json.integers(0, kMax);
   if (offsets.size() != 2) offsets_json.refuse("expected [begin, end], found {} numbers", offsets.size());
   const auto begin = static_cast<std::uint64_t>(offsets[0]);
   const auto end = static_cast<std::uint64_t>(offsets[1]);
@@ -196,7 +196,7 @@ SafetensorsHeader lay_out(std::span<const TensorShape> tensors, const Metadata& 
     if (shape.name.empty() || shape.name == kMetadata) refuse_layout(shape, "expected another name");
     if (!names.insert(shape.name).second) refuse_layout(shape, "expected it once");
     if (!reads_back(shape.name)) refuse_layout(shape, "expected a name in UTF-8");
-    if (tensor.bytes > kMost - offset) refuse_layout(shape, "expected sizes whose sum can be counted");
+    if (tensor.bytes > kMax - offset) refuse_layout(shape, "expected sizes whose sum can be counted");
     if (const auto width = static_cast<std::uint64_t>(bits_of(shape.dtype)) / 8;
         width > 0 && offset % width != 0) {
       refuse_layout(shape,

@@ -90,7 +90,7 @@ std::vector<std::size_t> divide_into_files(std::span<const TensorShape> tensors,
 
 /// A file of a folder has at most this many bytes of data, unless a single tensor is larger. Most published
 /// models use the same limit.
-inline constexpr std::uint64_t kMostFileBytes = 5'000'000'000;
+inline constexpr std::uint64_t kMaxFileBytes = 5'000'000'000;
 
 /// A WeightsWriter writes a folder's weights in the layout of WeightsFolder: one file, or several and their
 /// index. They appear together at the end. Use it like SafetensorsWriter.
@@ -100,7 +100,7 @@ class WeightsWriter {
   /// @throws Error (output) also if several files would be made next to a single file, which readers would
   /// take for all weights; as SafetensorsWriter
   WeightsWriter(const std::string& folder, std::vector<TensorShape> tensors,
-                const WriterOptions& options = {}, std::uint64_t most_file_bytes = kMostFileBytes);
+                const WriterOptions& options = {}, std::uint64_t most_file_bytes = kMaxFileBytes);
 
   /// Appends like SafetensorsWriter.
   template <typename Value>

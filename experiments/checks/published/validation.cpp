@@ -172,7 +172,7 @@ void note_odd_rows(const TruthSet& set, const std::vector<Prediction>& predictio
                    const std::string& row_is) {
   constexpr double kOdd = 1.5;
   constexpr double kDeviations = 5 * 1.4826;  // this many median deviations equal five standard deviations
-  constexpr std::size_t kMostShown = 5;
+  constexpr std::size_t kMaxShown = 5;
   std::vector<double> ratios;
   for (std::size_t i = 0; i < set.rows.size(); ++i)
     ratios.push_back(predictions[i].iteration / set.rows[i].iteration);
@@ -183,14 +183,14 @@ void note_odd_rows(const TruthSet& set, const std::vector<Prediction>& predictio
   const double least = std::max(std::log(kOdd), kDeviations * median(deviations));
   std::size_t odd = 0;
   for (std::size_t i = 0; i < ratios.size(); ++i) {
-    if (deviation(ratios[i]) <= least || ++odd > kMostShown) continue;
+    if (deviation(ratios[i]) <= least || ++odd > kMaxShown) continue;
     say("dflop: note: {}{}{}: measured {:.4g} s, predicted {:.4g} s, a ratio of {:.3g}; the median of the file "
         "is {:.3g}: check this row\n",
         printable(set.file), row_is, set.rows[i].row, set.rows[i].iteration.count(),
         predictions[i].iteration.count(), ratios[i], usual);
   }
-  if (odd > kMostShown)
-    say("dflop: note: {}: {} more rows like these\n", printable(set.file), odd - kMostShown);
+  if (odd > kMaxShown)
+    say("dflop: note: {}: {} more rows like these\n", printable(set.file), odd - kMaxShown);
 }
 
 ErrorSummary summarize(std::vector<double> errors) {

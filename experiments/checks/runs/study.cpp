@@ -184,8 +184,8 @@ PointRange largest_points(std::span<const Timeline> timelines, Workload Work::*m
       most.length = std::max(most.length, static_cast<std::int64_t>(std::ceil(mean / (1 - windowed))));
     }
   }
-  constexpr std::int64_t kLeast = 32;  // enough for two points of each unit
-  return {std::max(kLeast, most.tokens), std::clamp(most.length, kLeast, std::max(kLeast, most.tokens))};
+  constexpr std::int64_t kMin = 32;  // enough for two points of each unit
+  return {std::max(kMin, most.tokens), std::clamp(most.length, kMin, std::max(kMin, most.tokens))};
 }
 
 /// Returns the ranges of points that cover the steps.

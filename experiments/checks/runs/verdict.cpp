@@ -9,8 +9,8 @@ namespace dflop {
 namespace {
 
 constexpr double kTrimmed = 0.2;  // fraction of the values cut at each end
-constexpr double kMostCorrelation = 0.9;
-constexpr double kMostBlocks = 1e5;
+constexpr double kMaxCorrelation = 0.9;
+constexpr double kMaxBlocks = 1e5;
 
 double mean_of(std::span<const double> values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
@@ -25,7 +25,7 @@ double neighbour_correlation(std::span<const double> values) {
     own += (values[i] - mean) * (values[i] - mean);
     if (i > 0) shifted += (values[i] - mean) * (values[i - 1] - mean);
   }
-  return own > 0 ? std::clamp(shifted / own, 0.0, kMostCorrelation) : 0;
+  return own > 0 ? std::clamp(shifted / own, 0.0, kMaxCorrelation) : 0;
 }
 
 Interval as_fractions(const Interval& of) {
@@ -38,8 +38,8 @@ std::optional<std::int64_t> more_blocks(const Interval& error, double tolerance,
   const double half = (error.high - error.low) / 2;
   const double room = std::abs(tolerance - std::abs(error.mean));
   const auto now = static_cast<double>(blocks);
-  const double needed = room > 0 ? now * (half / room) * (half / room) : kMostBlocks;
-  if (needed >= kMostBlocks) return std::nullopt;
+  const double needed = room > 0 ? now * (half / room) * (half / room) : kMaxBlocks;
+  if (needed >= kMaxBlocks) return std::nullopt;
   return std::max<std::int64_t>(1, std::llround(std::ceil(needed - now)));
 }
 

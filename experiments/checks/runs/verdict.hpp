@@ -27,14 +27,14 @@ struct Interval {
 };
 
 /// At least this many blocks are needed for an interval.
-inline constexpr std::size_t kLeastBlocks = 5;
+inline constexpr std::size_t kMinBlocks = 5;
 
 /// Returns the confidence interval of the mean of values without their largest and smallest fifth. A step
 /// slowed down by something else on the machine therefore counts no more than any other (Tukey and McLaughlin
 /// 1963: Student's t of the winsorized deviation, with as many degrees of freedom as remaining values). If
 /// neighboring values are correlated, as under a temporary load, the interval is wider by sqrt((1 + r) / (1 -
 /// r)), where r is their correlation.
-/// @pre at least kLeastBlocks values; 0 < level < 1
+/// @pre at least kMinBlocks values; 0 < level < 1
 Interval trimmed_interval(std::span<const double> values, double level);
 
 /// JudgeOptions define when two differences count as equal.
@@ -67,7 +67,7 @@ struct Judgement {
 /// interval lies outside. A wrong verdict (confirmed although the error exceeds the tolerance, or refuted
 /// although it does not) therefore has a probability of at most 1 - level. `measured` and `predicted` are
 /// logarithms of second time / first time, block by block, from paired_blocks().
-/// @pre both have the same size, at least kLeastBlocks
+/// @pre both have the same size, at least kMinBlocks
 Judgement judge(std::span<const double> measured, std::span<const double> predicted,
                 const JudgeOptions& options = {});
 

@@ -63,7 +63,7 @@ std::vector<Nanoseconds> keep_what_replays(PipelineImport& pipeline, const std::
       StepStart start = start_of(step.timeline);
       const Nanoseconds taken = time_of(program, begin_apart(step.timeline) ? &start : nullptr);
       const double error = Seconds(taken) / Seconds(step.timeline.makespan) - 1;
-      if (std::abs(error) <= kMostReplayError) {
+      if (std::abs(error) <= kMaxReplayError) {
         kept.push_back(std::move(step));
         replayed.push_back(taken);
         continue;

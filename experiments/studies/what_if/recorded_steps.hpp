@@ -20,7 +20,7 @@ inline constexpr std::string_view kLateReceives =
     "a replay they begin when they are sent";
 
 /// A replay that differs from its recording by more than this is rejected.
-inline constexpr double kMostReplayError = 0.05;
+inline constexpr double kMaxReplayError = 0.05;
 
 /// Adds a plan's data to each step (apply_layout()). If step N ran under a schedule of I iterations, these
 /// are the data of iteration N mod I; if `schedule` is null, only data that apply to all batches. A step that

@@ -25,12 +25,12 @@
 namespace dflop {
 namespace {
 
-constexpr int kMostRepeats = 1'000'000;
-constexpr int kMostCores = 1 << 20;
-constexpr int kMostIndex = 1 << 20;  // max index of ranks, stages and nodes
-constexpr double kMostFactor = 1e6;
-constexpr double kMostSeconds = 1e6;
-constexpr double kMostJitter = 3;
+constexpr int kMaxRepeats = 1'000'000;
+constexpr int kMaxCores = 1 << 20;
+constexpr int kMaxIndex = 1 << 20;  // max index of ranks, stages and nodes
+constexpr double kMaxFactor = 1e6;
+constexpr double kMaxChangeSeconds = 1e6;
+constexpr double kMaxJitter = 3;
 constexpr std::uint64_t kWhatIfJitterStream = 0x6a697474'65720000;
 
 /// An Affected is a rank, all ranks of a stage, or a GPU with its rank (two ranks in a shared plan); and a
@@ -67,7 +67,7 @@ Affected read_selector(ValueText& selector, WhatIf& what_if) {
     selector.expect("rank=");
     what_if.names_ranks = true;
   }
-  if (affected.label.empty() && !affected.role) affected.index = selector.number(0, kMostIndex);
+  if (affected.label.empty() && !affected.role) affected.index = selector.number(0, kMaxIndex);
   selector.expect(":");
   return affected;
 }
@@ -161,10 +161,10 @@ std::vector<double> factors(const Program& program, const std::string& option,
   }
   for (const double product : of_rank) {
     // The rounded product of 1e-3 and 1e-3 may be slightly below 1e-6.
-    if (product >= 0.999 / kMostFactor && product <= 1.001 * kMostFactor) continue;
-    refuse_value(
-        option, fmt::format("factors of a rank whose product is from {} to {}", 1 / kMostFactor, kMostFactor),
-        fmt::format("{:g}", product));
+    if (product >= 0.999 / kMaxFactor && product <= 1.001 * kMaxFactor) continue;
+    refuse_value(option,
+                 fmt::format("factors of a rank whose product is from {} to {}", 1 / kMaxFactor, kMaxFactor),
+                 fmt::format("{:g}", product));
   }
   std::vector<double> of_group;
   for (const Group& group : program.groups) {
@@ -181,7 +181,7 @@ void read_network(const Values& values, const std::string& option, WhatIf& what_
 }
 
 void read_slow(const Values& values, const std::string& option, WhatIf& what_if) {
-  const std::vector<Affected> affected = read_affected(values, option, 1 / kMostFactor, kMostFactor, what_if);
+  const std::vector<Affected> affected = read_affected(values, option, 1 / kMaxFactor, kMaxFactor, what_if);
   const NoteOnce note;
   for (const Affected& one : affected) {
     if (one.factor >= 1) continue;
@@ -204,7 +204,7 @@ void read_slow(const Values& values, const std::string& option, WhatIf& what_if)
 }
 
 void read_slow_link(const Values& values, const std::string& option, WhatIf& what_if) {
-  const std::vector<Affected> affected = read_affected(values, option, 1 / kMostFactor, 1, what_if);
+  const std::vector<Affected> affected = read_affected(values, option, 1 / kMaxFactor, 1, what_if);
   what_if.program_changes.emplace_back([=](const Program& program, ConditionedInputs& inputs) {
     inputs.bandwidth_factor =
         factors(program, option, affected, inputs.gpu, [](double a, double b) { return std::min(a, b); });
@@ -218,11 +218,11 @@ void read_pauses(const Values& values, const std::string& option, const std::str
   for (const std::string& text : read_texts(values, option)) {
     ValueText selector(option, form, text);
     const Affected affected = read_selector(selector, what_if);
-    const Nanoseconds start = to_nanoseconds(Seconds(selector.number(0.0, kMostSeconds)));
+    const Nanoseconds start = to_nanoseconds(Seconds(selector.number(0.0, kMaxChangeSeconds)));
     Nanoseconds duration = Pause::kForever;
     if (!fails) {
       selector.expect(":");
-      duration = to_nanoseconds(Seconds(selector.number(0.0, kMostSeconds)));
+      duration = to_nanoseconds(Seconds(selector.number(0.0, kMaxChangeSeconds)));
     }
     selector.expect_end();
     what_if.program_changes.emplace_back([=](const Program& program, ConditionedInputs& inputs) {
@@ -244,13 +244,13 @@ void read_fail(const Values& values, const std::string& option, WhatIf& what_if)
 }
 
 void read_cores(const Values& values, const std::string& option, WhatIf& what_if) {
-  const auto cores = static_cast<int>(read_integer(values, option, 0, kMostCores));
+  const auto cores = static_cast<int>(read_integer(values, option, 0, kMaxCores));
   what_if.program_changes.emplace_back(
       [=](const Program&, ConditionedInputs& inputs) { inputs.conditions.cores = cores; });
 }
 
 void read_jitter(const Values& values, const std::string& option, WhatIf& what_if) {
-  const double sigma = read_number(values, option, 0, kMostJitter);
+  const double sigma = read_number(values, option, 0, kMaxJitter);
   if (sigma == 0) return;
   what_if.run_changes.emplace_back([=](ProgramCosts& costs, std::uint64_t seed, std::uint64_t run) {
     Random random(seed, kWhatIfJitterStream + run);
@@ -268,7 +268,7 @@ void read_leaf(const Values& values, const std::string& option, WhatIf& what_if)
   const auto text = values[option].as<std::string>();
   ValueText selector(option, form, text);
   LeafSwitches leaf;
-  leaf.nodes = selector.number(0, kMostIndex);
+  leaf.nodes = selector.number(0, kMaxIndex);
   selector.expect(":");
   leaf.oversubscription = selector.number(1.0, 1000.0);
   selector.expect_end();
@@ -306,17 +306,17 @@ double read_unit(ValueText& selector) {
 /// Reads a bandwidth such as 400Gb/s or 50GB/s, or x2, a factor on the cluster's bandwidth.
 template <double& (*bandwidth_of)(ClusterSpec&)>
 void read_link_bandwidth(const Values& values, const std::string& option, WhatIf& what_if) {
-  constexpr double kMostBytesPerS = 1e15;
+  constexpr double kMaxBytesPerS = 1e15;
   const std::string form =
       "a bandwidth, such as 400Gb/s, 3.2Tb/s, 50GB/s or 50e9B/s (also Gbps, Gbit/s), up to 1e15 B/s, or "
       "a factor, such as x2";
   const auto text = values[option].as<std::string>();
   ValueText selector(option, form, text);
   const bool is_factor = selector.take("x");
-  double value = selector.number(1 / kMostFactor, is_factor ? kMostFactor : kMostBytesPerS);
+  double value = selector.number(1 / kMaxFactor, is_factor ? kMaxFactor : kMaxBytesPerS);
   if (!is_factor) {
     value *= read_unit(selector);
-    if (value > kMostBytesPerS) selector.fail();
+    if (value > kMaxBytesPerS) selector.fail();
   }
   selector.expect_end();
   const NoteOnce note;
@@ -516,7 +516,7 @@ void retime_tensor_messages(const Iteration& iteration, const ModelSpec& model, 
 }  // namespace
 
 void note_nothing_failed(const Values& values, std::span<const Timeline> timelines) {
-  if (values.count("fail") == 0 || read_integer(values, "repeat", 1, kMostRepeats) > 1) return;
+  if (values.count("fail") == 0 || read_integer(values, "repeat", 1, kMaxRepeats) > 1) return;
   dflop::say(
       "dflop: note: '--fail' changes nothing: no rank had work left at this time after the start of an "
       "iteration; the longest iteration took {:.4g} s\n",
@@ -629,7 +629,7 @@ WhatIf read_what_if(const Values& values, bool with_roles) {
   read_each(program_conditions(), values, what_if);
   read_each(cluster_conditions(), values, what_if);
   read_each(link_conditions(), values, what_if);
-  what_if.repeat = static_cast<int>(read_integer(values, "repeat", 1, kMostRepeats));
+  what_if.repeat = static_cast<int>(read_integer(values, "repeat", 1, kMaxRepeats));
   what_if.seed = read_seed(values);
   return what_if;
 }

@@ -25,7 +25,7 @@
 namespace dflop {
 namespace {
 
-constexpr std::size_t kMostItems = 256;
+constexpr std::size_t kMaxItems = 256;
 constexpr std::size_t kPricedAtOnce = 64;      // enough to keep the threads busy
 constexpr double kWithoutRounding = 1 - 1e-9;  // factor on a bound: its rounding errors are smaller
 
@@ -312,7 +312,7 @@ class ExpectedSearch {
 
 std::vector<Sample> planning_items(std::span<const Sample> profile) {
   std::vector<Sample> items;
-  const std::size_t count = std::min(profile.size(), kMostItems);
+  const std::size_t count = std::min(profile.size(), kMaxItems);
   for (std::size_t i = 0; i < count; ++i) items.push_back(profile[i * profile.size() / count]);
   double encoder_tokens = 1;
   double llm_tokens = 1;

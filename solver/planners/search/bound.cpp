@@ -523,7 +523,7 @@ class SearchBounds::PlanPrice {
   /// MemoryOfModules has the memory of the encoder's ranks and of all others.
   struct MemoryOfModules {
     std::array<Bytes, 2> fullest;
-    std::array<Bytes, 2> emptiest = {Bytes{kMost}, Bytes{kMost}};  ///< without activations
+    std::array<Bytes, 2> emptiest = {Bytes{kMax}, Bytes{kMax}};  ///< without activations
 
     void add(bool encoder, Bytes state, Bytes all) {
       const std::size_t module = encoder ? 0 : 1;
@@ -532,7 +532,7 @@ class SearchBounds::PlanPrice {
     }
     Bytes most() const { return std::max(fullest[0], fullest[1]); }
 
-    static constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
+    static constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max() / 2;
   };
 
   /// Returns a lower bound on the memory of the fullest GPU. On a shared GPU, one of the two ranks may be the

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kPrecision = 1e-4;  // of a bound
-constexpr int kMostDoublings = 64;
+constexpr int kMaxDoublings = 64;
 
 /// Returns the largest number in [low, high] for which a condition holds. It must hold for `low`, and for no
 /// number above one for which it does not.
@@ -33,7 +33,7 @@ double least_time(double low, const CanBeKept& can_be_kept) {
   if (!can_be_kept(kInfinity)) return kInfinity;
   if (can_be_kept(low)) return low;
   double high = std::max(low, 1e-9);
-  for (int k = 0; k < kMostDoublings && !can_be_kept(high); ++k) high *= 2;
+  for (int k = 0; k < kMaxDoublings && !can_be_kept(high); ++k) high *= 2;
   while (high - low > kPrecision * high) {
     const double middle = (low + high) / 2;
     (can_be_kept(middle) ? high : low) = middle;

@@ -55,7 +55,7 @@ constexpr std::size_t kFinalists = 4;            // of as many families, for the
 constexpr std::int64_t kPartOfBudgetToFinish = 2;
 constexpr int kPartsOfBudget = 8;  // at most one for moving layers of a plan, and one for its variations
 constexpr int kPatience = 5;       // factor on the limits while nothing fits
-constexpr int kMostRefits = 8;     // cuts of a group for less memory than those that did not fit
+constexpr int kMaxRefits = 8;      // cuts of a group for less memory than those that did not fit
 constexpr double kRoom = 0.99;     // of the memory that such a cut is made for
 constexpr std::size_t kClimbedAtOnce = 2;  // plans whose layers are moved, per round
 constexpr std::size_t kMovedInFull = 2;    // such plans, and variations, of which all iterations are run
@@ -306,7 +306,7 @@ class PlanSearch {
   /// Adds one more cut of a leaf's group, by bisection of the memory that cuts are made for: for less memory
   /// than a cut that does not fit, for more than one that fits or is too uneven to beat the best plan.
   void refit(std::size_t of) {
-    constexpr double kLeastGap = 0.01;  // min gap between limits, relative to the usable memory
+    constexpr double kMinGap = 0.01;  // min gap between limits, relative to the usable memory
     CutGroup& group = groups_[leaves_[of].group];
     if (group.whole || (leaves_[of].fits() && !group.has_overrun())) return;
     const double usable = static_cast<double>(request_.cluster.gpu.usable_memory().count);
@@ -316,7 +316,7 @@ class PlanSearch {
     if (group.fitting_limit == 0)
       limit = kRoom * group.overrun_limit * usable /
               std::max(usable, static_cast<double>(leaves_[of].floor.memory.count));
-    while (group.refits < kMostRefits && group.overrun_limit - group.fitting_limit > kLeastGap * usable) {
+    while (group.refits < kMaxRefits && group.overrun_limit - group.fitting_limit > kMinGap * usable) {
       ++group.refits;
       const auto bytes = static_cast<std::int64_t>(limit);
       std::optional<Plan> plan = leaf_maker_.cut_within(leaves_[of].plan, Bytes{bytes}, false);

@@ -68,13 +68,13 @@ void extend_score(PlanScore& score, const PlanRequest& request, const Plan& plan
 
 std::int64_t search_budget(const PlanRequest& request) {
   constexpr std::int64_t kBudgetOfGpu = 90'000;  // about two seconds on two cores for 32 GPUs
-  constexpr std::int64_t kLeastBudget = 3'000'000;
-  constexpr std::int64_t kMostBudget = 12'000'000;
+  constexpr std::int64_t kMinBudget = 3'000'000;
+  constexpr std::int64_t kMaxBudget = 12'000'000;
   constexpr std::int64_t kBudgetOfMany = 4'000'000;
   if (request.search.budget > 0) return request.search.budget;
   if (request.search.time_limit) return std::numeric_limits<std::int64_t>::max();
   if (request.cluster.gpus() > kManyGpus) return kBudgetOfMany;
-  return std::clamp(kBudgetOfGpu * request.cluster.gpus(), kLeastBudget, kMostBudget);
+  return std::clamp(kBudgetOfGpu * request.cluster.gpus(), kMinBudget, kMaxBudget);
 }
 
 std::int64_t instructions_of(const Plan& plan) {

@@ -166,10 +166,10 @@ void CandidateRace::run_to_the_end(std::size_t candidate) {
 /// Returns whether the time is over. Until something fits the limit is longer.
 bool CandidateRace::is_late() const {
   constexpr int kPatience = 4;
-  constexpr Seconds kLeast{1};
+  constexpr Seconds kMin{1};
   if (!request_.search.time_limit) return false;
   const Seconds limit = *request_.search.time_limit;
-  return watch_.elapsed() >= (has_run_ ? limit : kPatience * limit + kLeast);
+  return watch_.elapsed() >= (has_run_ ? limit : kPatience * limit + kMin);
 }
 
 void CandidateRace::run_first_iterations(std::size_t first) {

@@ -13,7 +13,7 @@
 namespace dflop {
 namespace {
 
-constexpr std::int64_t kMost = 8;
+constexpr std::int64_t kMax = 8;
 
 /// Returns the answers for a model's samples in tests/golden/models/answers.json.
 std::vector<std::vector<std::int32_t>> golden_answers(const std::string& model) {
@@ -44,7 +44,7 @@ TEST_P(GoldenAnswers, AreTheLibrarys) {
     for (std::size_t s = 0; s < golden.samples.size(); ++s) {
       const SampleContent content = content_of(golden, golden.samples[s]);
       const std::vector<std::int32_t> found =
-          generator.answer(content, kMost, golden.spec.llm.vocabulary).found;
+          generator.answer(content, kMax, golden.spec.llm.vocabulary).found;
       EXPECT_EQ(found, expected[s]) << "sample " << s;
       // A token is never generated if its id is not below the given vocabulary, even if it is the likeliest.
       EXPECT_LT(generator.answer(content, 1, found[0]).found[0], found[0]);

@@ -43,7 +43,7 @@ class Stranger {
   /// Returns the next frame; none if the connection is closed, or silent for ten seconds.
   std::optional<Frame> next() {
     while (true) {
-      if (auto frame = received_.next(kMostValueBytes)) return frame;
+      if (auto frame = received_.next(kMaxValueBytes)) return frame;
       pollfd polled{connection_.number(), POLLIN, 0};
       if (::poll(&polled, 1, 10'000) <= 0) return std::nullopt;
       if (!receive_bytes(connection_, received_)) return std::nullopt;
@@ -184,7 +184,7 @@ TEST(Strangers, WhoGoesOnBeforeAllHaveMetGivesItsPlaceBack) {
 TEST(Strangers, TheOldestSilentConnectionIsClosedForTheNext) {
   std::vector<std::unique_ptr<Stranger>> silent;
   expect_done(run_after("", [&](int port) {
-    for (std::size_t i = 0; i < kMostSilent + 3; ++i) silent.push_back(std::make_unique<Stranger>(port));
+    for (std::size_t i = 0; i < kMaxSilent + 3; ++i) silent.push_back(std::make_unique<Stranger>(port));
     for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(silent[i]->is_closed()) << i;
   }));
 }
@@ -301,12 +301,12 @@ TEST(Strangers, ARankThatPutsWithoutEndEndsTheRunWithTheReason) {
                   [&](Rendezvous& rendezvous) { rendezvous.get(1, "never put", "nothing"); });
   });
   const auto rank = rank_one(port, 2);
-  for (std::size_t i = 0; i <= kMostKeysOfRank; ++i)
+  for (std::size_t i = 0; i <= kMaxKeysOfRank; ++i)
     rank->send({FrameKind::put, "key " + std::to_string(i), 1, ""});
   first.join();
   EXPECT_EQ(end.end, End::aborted);
   expect_says(end.message, "rank 1 puts more values than others get");
-  expect_says(end.message, std::to_string(kMostKeysOfRank));
+  expect_says(end.message, std::to_string(kMaxKeysOfRank));
 }
 
 TEST(Strangers, AFrameSaysAtMostWhatItsKindMay) {
@@ -320,15 +320,15 @@ TEST(Strangers, AFrameSaysAtMostWhatItsKindMay) {
     }
   };
   for (const FrameKind kind : {FrameKind::put, FrameKind::value, FrameKind::ended}) {
-    EXPECT_FALSE(is_refused({kind, "key", 1, ""}, kMostValueBytes, kMostValueBytes));
-    EXPECT_TRUE(is_refused({kind, "key", 1, ""}, kMostValueBytes + 1, kMostValueBytes));
+    EXPECT_FALSE(is_refused({kind, "key", 1, ""}, kMaxValueBytes, kMaxValueBytes));
+    EXPECT_TRUE(is_refused({kind, "key", 1, ""}, kMaxValueBytes + 1, kMaxValueBytes));
   }
   for (const FrameKind kind : {FrameKind::abort, FrameKind::state, FrameKind::hello, FrameKind::get}) {
-    EXPECT_FALSE(is_refused({kind, "key", 1, ""}, kMostWordBytes, kMostValueBytes));
-    EXPECT_TRUE(is_refused({kind, "key", 1, ""}, kMostWordBytes + 1, kMostValueBytes));
-    EXPECT_TRUE(is_refused({kind, "key", 1, ""}, kMostHelloBytes + 1, kMostHelloBytes));
+    EXPECT_FALSE(is_refused({kind, "key", 1, ""}, kMaxWordBytes, kMaxValueBytes));
+    EXPECT_TRUE(is_refused({kind, "key", 1, ""}, kMaxWordBytes + 1, kMaxValueBytes));
+    EXPECT_TRUE(is_refused({kind, "key", 1, ""}, kMaxHelloBytes + 1, kMaxHelloBytes));
   }
-  EXPECT_TRUE(is_refused({FrameKind::put, std::string(kMostKeyBytes + 1, 'k'), 1, ""}, 1, kMostValueBytes));
+  EXPECT_TRUE(is_refused({FrameKind::put, std::string(kMaxKeyBytes + 1, 'k'), 1, ""}, 1, kMaxValueBytes));
 }
 
 /// A process without free descriptors waits, and continues when there are some. With strangers in its queue,

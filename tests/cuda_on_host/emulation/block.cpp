@@ -42,7 +42,7 @@ void Block::run(dim3 size, std::size_t shared_bytes, WarpOrder order, const std:
 void Block::start(dim3 size, std::size_t shared_bytes) {
   ++number_;
   alive_ = static_cast<int>(size.x * size.y * size.z);
-  memory_.resize(kMostShared + kSharedAlignment + kBand);
+  memory_.resize(kMaxShared + kSharedAlignment + kBand);
   const auto unaligned = reinterpret_cast<std::uintptr_t>(memory_.data());
   shared_ = memory_.data() + (kSharedAlignment - unaligned % kSharedAlignment) % kSharedAlignment;
   shared_bytes_ = shared_bytes;

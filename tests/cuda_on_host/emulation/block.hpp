@@ -28,9 +28,9 @@ inline dim3 gridDim;
 namespace dflop::emulation {
 
 constexpr int kLanes = 32;
-constexpr int kMostThreads = 1024;
-constexpr int kMostWarps = kMostThreads / kLanes;
-constexpr std::size_t kMostShared = std::size_t{227} * 1024;
+constexpr int kMaxThreads = 1024;
+constexpr int kMaxWarps = kMaxThreads / kLanes;
+constexpr std::size_t kMaxShared = std::size_t{227} * 1024;
 constexpr int kPoison = 0xff;  ///< fills uninitialized memory: NaN, -1
 
 /// A WarpOrder selects the next warp and lane among those that are ready: the first, the last, or a random
@@ -100,7 +100,7 @@ class Block {
     int expected = 0;
     bool any = false;     ///< over the threads that have arrived
     bool result = false;  ///< for the threads that were released
-    std::array<std::uint32_t, kMostWarps> waiting = {};
+    std::array<std::uint32_t, kMaxWarps> waiting = {};
   };
 
   void start(dim3 size, std::size_t shared_bytes);

@@ -8,7 +8,7 @@
 namespace {
 
 using dflop::emulation::block;
-using dflop::emulation::kMostShared;
+using dflop::emulation::kMaxShared;
 using dflop::emulation::WarpOrder;
 
 constexpr std::size_t kAlignment = 256;
@@ -42,7 +42,7 @@ cudaError_t cudaGetDevice(int* device) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, int attribute, int) {
-  *value = attribute == cudaDevAttrComputeCapabilityMajor ? 9 : static_cast<int>(kMostShared);
+  *value = attribute == cudaDevAttrComputeCapabilityMajor ? 9 : static_cast<int>(kMaxShared);
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int) {
@@ -53,7 +53,7 @@ cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, int, void*) {
   return cudaSuccess;
 }
 cudaError_t cudaFuncSetAttribute(const void* kernel, int, int value) {
-  if (static_cast<std::size_t>(value) > kMostShared) return cudaErrorInvalidValue;
+  if (static_cast<std::size_t>(value) > kMaxShared) return cudaErrorInvalidValue;
   shared_of_kernels[kernel] = static_cast<std::size_t>(value);
   return cudaSuccess;
 }
@@ -110,12 +110,12 @@ cudaError_t cudaStreamSynchronize(cudaStream_t) {
 cudaError_t dflop::emulation::launch(const cudaLaunchConfig_t& config, const void* kernel,
                                      const std::function<void()>& body) {
   constexpr WarpOrder kOrders[] = {WarpOrder::forward, WarpOrder::backward, WarpOrder::drawn};
-  constexpr unsigned kMostRows = 65535;  // max of a grid's y dimension; x is limited by a signed integer
+  constexpr unsigned kMaxRows = 65535;  // max of a grid's y dimension; x is limited by a signed integer
   const dim3 grid = config.gridDim;
   const dim3 threads = config.blockDim;
   const auto count = std::uint64_t{threads.x} * threads.y * threads.z;
-  if (count == 0 || count > kMostThreads || grid.x == 0 || grid.x > 0x7fffffffU || grid.y == 0 ||
-      grid.y > kMostRows || grid.z == 0 || grid.z > kMostRows) {
+  if (count == 0 || count > kMaxThreads || grid.x == 0 || grid.x > 0x7fffffffU || grid.y == 0 ||
+      grid.y > kMaxRows || grid.z == 0 || grid.z > kMaxRows) {
     return cudaErrorInvalidConfiguration;
   }
   const auto asked = shared_of_kernels.find(kernel);
