@@ -5,6 +5,8 @@
 #include <set>
 #include <utility>
 
+#include "core/error.hpp"
+
 namespace dflop {
 
 ContentLoader::ContentLoader(std::shared_ptr<const Dataset> data, int threads, DType dtype)

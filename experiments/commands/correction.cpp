@@ -5,10 +5,11 @@
 #include <string_view>
 
 #include "costmodel/correction/drift.hpp"
+#include "experiments/checks/paper/correction_report.hpp"
 #include "experiments/checks/paper/correction_study.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
-#include "experiments/reports/correction.hpp"
+#include "experiments/studies/batches.hpp"
 #include "experiments/studies/made_by.hpp"
 #include "experiments/studies/options.hpp"
 #include "solver/schedulers/schedulers.hpp"

@@ -9,6 +9,7 @@
 #include "core/support/random.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/studies/made_by.hpp"
+#include "experiments/studies/planning.hpp"
 #include "experiments/training/checkpoint.hpp"
 #include "experiments/training/live_setup.hpp"
 #include "traces/files/plan.hpp"

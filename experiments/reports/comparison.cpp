@@ -13,6 +13,7 @@
 
 #include "experiments/cli/option_values.hpp"
 #include "experiments/cli/say.hpp"
+#include "experiments/studies/planning.hpp"
 
 namespace dflop {
 namespace {

@@ -6,6 +6,7 @@
 
 #include "core/names.hpp"
 #include "experiments/studies/target.hpp"
+#include "traces/files/schedule.hpp"
 
 namespace dflop {
 

@@ -6,6 +6,8 @@
 #include <map>
 #include <string_view>
 
+#include "core/refuse.hpp"
+
 namespace dflop {
 namespace {
 

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "core/program/lowering.hpp"
+#include "costmodel/analytic/analytic.hpp"
 #include "experiments/presets/presets.hpp"
 #include "experiments/studies/batches.hpp"
 #include "experiments/studies/data.hpp"

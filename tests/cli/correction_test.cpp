@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "costmodel/correction/correction.hpp"
-#include "experiments/reports/correction.hpp"
+#include "experiments/checks/paper/correction_report.hpp"
 #include "tests/cli/run.hpp"
 #include "traces/files/correction.hpp"
 

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "experiments/presets/presets.hpp"
+#include "experiments/studies/data.hpp"
 #include "experiments/training/job.hpp"
 #include "tests/cli/run.hpp"
 #include "traces/files/plan.hpp"

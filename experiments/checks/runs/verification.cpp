@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "backend/run/live_executor.hpp"
 #include "core/refuse.hpp"
 #include "costmodel/recorded/recorded.hpp"
 #include "experiments/cli/option_values.hpp"

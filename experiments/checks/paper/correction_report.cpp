@@ -1,4 +1,4 @@
-#include "experiments/reports/correction.hpp"
+#include "experiments/checks/paper/correction_report.hpp"
 
 #include <fmt/format.h>
 
@@ -15,7 +15,7 @@ constexpr double kCellWidth = 230;
 constexpr double kCellHeight = 130;
 constexpr double kGap = 22;
 constexpr double kTitle = 34;
-constexpr double kLeft = 44;
+constexpr double kLeftOfCells = 44;
 constexpr double kFoot = 46;
 
 /// Returns the gain of each iteration, as a moving average over neighboring iterations, so that single
@@ -108,13 +108,13 @@ std::string correction_svg(const std::vector<CorrectionCell>& cells) {
   std::size_t columns = 0;  // cells with the first fraction
   while (columns < cells.size() && cells[columns].anomaly.fraction == cells[0].anomaly.fraction) ++columns;
   const std::size_t rows = (cells.size() + columns - 1) / columns;
-  const double width = kCellWidth + kLeft + kGap;
+  const double width = kCellWidth + kLeftOfCells + kGap;
   const double height = kTitle + kCellHeight + kFoot;
   std::string out = svg_open(width * static_cast<double>(columns), height * static_cast<double>(rows) + 24);
   for (std::size_t c = 0; c < cells.size(); ++c) {
     const std::size_t row = c / columns;
     out += fmt::format("<g transform='translate({:.1f},{:.1f})'>{}</g>",
-                       width * static_cast<double>(c % columns) + kLeft,
+                       width * static_cast<double>(c % columns) + kLeftOfCells,
                        height * static_cast<double>(row) + kTitle, cell_svg(cells[c], scale));
   }
   const double y = height * static_cast<double>(rows) + 14;
@@ -122,7 +122,7 @@ std::string correction_svg(const std::vector<CorrectionCell>& cells) {
       "<text x='{}' y='{}'>throughput against schedules without correction: <tspan fill='{}'>published "
       "rule</tspan>, <tspan fill='{}'>keep rule</tspan>, perfect knowledge (dashed). Bars below: tracking is "
       "on.</text></svg>",
-      kLeft, y, kPublishedColor, kKeepColor);
+      kLeftOfCells, y, kPublishedColor, kKeepColor);
   return out;
 }
 
