@@ -32,7 +32,7 @@ struct Noun {
 };
 constexpr Noun kNouns[] = {
     {"check", "compare predictions with measurements, or a schedule file with its plan"},
-    {"kernels", "measure kernel variants, and show which a kernel file chooses"},
+    {"kernels", "measure kernel variants into a kernel file"},
     {"sweep", "run a grid of what-ifs, and print its results"},
 };
 
@@ -285,7 +285,7 @@ std::string help_text(const Command& command, bool all, int width) {
     for (const OptionGroup group : all_of<OptionGroup>()) {
       const auto is_other = [&](const Option& o) { return o.group == group && !o.kind.is_required; };
       std::vector<const Option*> options = options_where(command, is_other);
-      std::ranges::stable_partition(options, [&](const Option* o) { return is_common(*o); });
+      std::stable_partition(options.begin(), options.end(), [&](const Option* o) { return is_common(*o); });
       text += plain_options(to_string(group), options, width);
     }
   }

@@ -48,7 +48,7 @@ TEST(Errors, Options) {
                {"--gbs", "from 1 to 65536", "'1000000000'"});
   for (const char* none : {"8.5", "2,5", "1e-1", "many"})
     expect_error(sandbox.run(plan + "--cluster h100 --gbs " + none),
-                 {"--gbs", "a whole number, as 1000 or 3e6", none});
+                 {"--gbs", "a whole number, such as 1000 or 3e6", none});
   // 2^64 - 1 does not fit a signed 64-bit integer, and 1e18 is above 2^53, where doubles start to skip
   // integers.
   for (const std::string large : {"--seed 18446744073709551615", "--seed 1e18", "--seed 1e308"})

@@ -224,7 +224,7 @@ TEST(Import, ARecordedPlanPredictsOneOfAnotherDp) {
   part["made_by"]["first_iteration"] = 2;
   testing::write_all(sandbox.path("from2.json"), part.dump());
   expect_error(sandbox.run("replay --trace from2.json" + other),
-               {"two.json", "expected a schedule of iteration 2, found 2 iterations"});
+               {"two.json", "expected a schedule that has iteration 2, found 2 iterations"});
   // The traces of one plan do not match the other plan's schedule.
   expect_error(sandbox.run("import --kineto" + files("e1l2", 3) + plan("e2l2") + " --out no.json"),
                {"the plan has the ranks 0, 1, 2, 3, but the traces are of 0, 1, 2"});

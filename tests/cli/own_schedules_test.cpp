@@ -208,7 +208,7 @@ TEST_F(SchedulerCommand, IsSaidToBeReplacedInCompare) {
             std::string::npos)
       << schedule;
   // The memory that LPT would need does not apply to the command's microbatches.
-  EXPECT_NE(assumptions.dump().find("p: not known for further batches"), std::string::npos) << assumptions;
+  EXPECT_NE(assumptions.dump().find("p: unknown for further batches"), std::string::npos) << assumptions;
   for (const json& memory : assumptions["memory"]) {
     const std::string names = ", " + memory.value("systems", "") + ",";
     EXPECT_EQ(names.find(", p,"), std::string::npos) << names;

@@ -104,7 +104,7 @@ ProfileTables tables_in(const std::string& path) {
 
 TEST_F(Profile, GoesOnWithWhatWasMeasured) {
   testing::expect_error(sandbox.run("profile --model tiny-vlm --resume"),
-                        {"option '--resume': expected '--out FILE' with it"});
+                        {"option '--resume': needs '--out FILE'"});
   ASSERT_EQ(measure("--resume --tp 2").exit_code, 0);  // no file exists yet
   const ProfileTables first = tables_in(sandbox.path("p.json"));
   ASSERT_EQ(first.tp.size(), 1u);

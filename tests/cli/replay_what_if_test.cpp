@@ -297,7 +297,8 @@ TEST_F(ReplayWhatIf, RefusesBadOrdersAndConditions) {
   record(two_stages("1f1b", 2));
   // With one chunk, interleaved equals 1f1b, so it would seem to gain nothing.
   expect_refused("--pipeline-schedule interleaved", {"'chunks'", "at least 2 for interleaved", "found 1"});
-  expect_refused("--order o.json --pipeline-schedule gpipe", {"'--order'", "'--pipeline-schedule'", "both"});
+  expect_refused("--order o.json --pipeline-schedule gpipe",
+                 {"'--order'", "'--pipeline-schedule'", "cannot be combined with"});
   expect_refused("--order none.json", {"none.json"});
   expect_refused("--order o.json --microbatches 3", {"what-if 'order o.json, 3 microbatches'", "o.json"});
   testing::write_all(sandbox_.path("bad.json"),

@@ -91,9 +91,10 @@ TEST(Setting, WhatCannotBeIsRefused) {
   const Sandbox sandbox;
   expect_error(sandbox.run("plan " + kTarget + "--setting best"),
                {"--setting", "tuned or published", "best"});
-  expect_error(sandbox.run("plan " + kTarget + "--zero1 --no-zero1"), {"--zero1", "--no-zero1", "both"});
+  expect_error(sandbox.run("plan " + kTarget + "--zero1 --no-zero1"),
+               {"--zero1", "--no-zero1", "cannot be combined with"});
   expect_error(sandbox.run("plan " + kTarget + "--sequence-parallel --no-sequence-parallel"),
-               {"--sequence-parallel", "--no-sequence-parallel", "both"});
+               {"--sequence-parallel", "--no-sequence-parallel", "cannot be combined with"});
   expect_error(sandbox.run("plan " + kTarget + "--optimizer-states fp16"),
                {"--optimizer-states", "fp32 or bf16"});
   expect_error(sandbox.run("plan " + kTarget + "--reshard ring"), {"--reshard", "direct or hub", "ring"});

@@ -56,7 +56,7 @@ TEST_F(SweepErrors, InValues) {
   expect_refused("inter_node_bandwidth", {0}, {"axes.inter_node_bandwidth[0]", "found 0"});
   expect_refused("conditions", {"--slow rank=x:2"}, {"axes.conditions[0]", "--slow", "rank=x:2"});
   expect_refused("conditions", {"--slow \\x"},
-                 {"axes.conditions[0]", "as in a shell, found '--slow \\x'", "unknown escape sequence"});
+                 {"axes.conditions[0]", "as typed in a shell, found '--slow \\x'", "unknown escape sequence"});
   expect_refused("conditions", {"--fast"}, {"axes.conditions[0]", "--fast"});
   expect_refused("conditions", {"--seed 2"}, {"--seed", "an axis 'seed'"});
   expect_refused("conditions", {"--slow gpu=each:2 --repeat 2"}, {"--repeat", "gpu=each"});

@@ -183,7 +183,7 @@ TEST(Headroom, APlanThatHoldsNoLongSampleIsSaidToBeForThePlannedBatches) {
   EXPECT_GT(memory["out_of_memory_chance"], 0.99);
   const testing::RunResult table = sandbox.run(plan + "csv");
   EXPECT_NE(table.out.find(" !,"), std::string::npos) << table.out;  // marks the plan
-  EXPECT_NE(table.err.find("the plan (! in tables) does not hold some further batch"), std::string::npos)
+  EXPECT_NE(table.err.find("the plan (! in tables) does not fit some further batches"), std::string::npos)
       << table.err;
 }
 

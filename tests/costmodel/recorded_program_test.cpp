@@ -191,7 +191,7 @@ TEST(RecordedProgram, RefusesWhatIsNoRun) {
   refused([](T& t) { t.spans[6].message = 2; }, "spans.message[3]", "never sent");
   refused([](T& t) { t.spans[6].message = t.spans[kReceive].message = 2; }, "spans.message", "no message 1");
   refused([](T& t) { t.spans[kReceive].bytes = {31}; }, "spans.bytes[3]", "expected 32");
-  refused([](T& t) { t.spans[10].bytes = {9}; }, "spans.bytes[10]", "expected 8 as in row 9");
+  refused([](T& t) { t.spans[10].bytes = {9}; }, "spans.bytes[10]", "expected 8, as in row 9");
   refused([](T& t) { t.spans[9].message = t.spans[10].message = 1; }, "spans.message", "no collective 0");
   refused([](T& t) { t.spans[0].microbatch = -1; }, "spans.microbatch[0]", "found -1");
   refused([](T& t) { t.spans[0].microbatch = 12; }, "spans.microbatch[0]", "from 0 to 11");

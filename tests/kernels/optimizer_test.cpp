@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+
 #include "tests/kernels/values.hpp"
 
 namespace dflop::testing {
@@ -54,24 +57,28 @@ TEST(AdamW, StepsEachValueAlone) {
 }
 
 /// The gradient factor gives the same bits as gradients that were multiplied and rounded once beforehand.
+/// Both steps use the same memory: its alignment decides which values Eigen computes one by one, and such
+/// square roots may differ in the last bit from those of whole packets.
 template <typename T>
 void expect_factor_alike() {
   Random random(67);
   const auto gradient = random_values<T>(random, 7, 100);
   const auto start = random_values<T>(random, 7, 100);
-  AdamWStep step{0.01, 0.9, 0.95, 1e-8, 0.1, 5};
   auto scaled = gradient;
   for (T& g : scaled.data) g *= static_cast<T>(1.0 / 3.0);
-  auto expected = start, m1 = start, v1 = Values<T>(7, 100, T(2)), weight1 = start;
-  host<T>()->adamw(weight1, expected, m1, v1, scaled, step);
-  step.gradient_factor = 1.0 / 3.0;
-  auto found = start, m2 = start, v2 = Values<T>(7, 100, T(2)), weight2 = start;
-  host<T>()->adamw(weight2, found, m2, v2, gradient, step);
-  EXPECT_EQ(found.data, expected.data);
-  EXPECT_EQ(m2.data, m1.data);
-  EXPECT_EQ(v2.data, v1.data);
-  EXPECT_EQ(weight2.data, weight1.data);
-  EXPECT_NE(m1.data, start.data);
+  auto master = start, m = start, v = start, weight = start;
+  const auto stepped = [&](const Values<T>& gradients, double factor) {
+    AdamWStep step{0.01, 0.9, 0.95, 1e-8, 0.1, 5};
+    step.gradient_factor = factor;
+    std::ranges::copy(start.data, master.data.begin());
+    std::ranges::copy(start.data, m.data.begin());
+    std::ranges::fill(v.data, T(2));
+    host<T>()->adamw(weight, master, m, v, gradients, step);
+    return std::array{master.data, m.data, v.data, weight.data};
+  };
+  const auto expected = stepped(scaled, 1);
+  EXPECT_EQ(stepped(gradient, 1.0 / 3.0), expected);
+  EXPECT_NE(expected[1], start.data);
 }
 
 TEST(AdamW, TakesAFactorOfGradientsToTheBit) {

@@ -162,7 +162,7 @@ def test_a_machine_without_a_preset_is_planned_for_by_a_profile_alone(tmp_path):
     dflop.run("schedule", **scheduling, profile=profile, out=files["schedule"])
 
     # No command prices with the placeholders.
-    said = f"{cluster}: key 'placeholder': the cluster's speeds are placeholders: expected what was measured"
+    said = f"{cluster}: key 'placeholder': the cluster's speeds are placeholders: expected measurements instead"
     for command, options in {
         "plan": planning,
         "schedule": scheduling,

@@ -78,7 +78,7 @@ TEST(CorrectionFile, BadFilesAreRefused) {
   refused("\"iterations\": 7", "\"iterations\": -1", "fits[0].iterations", {"found -1"});
   refused("\"variance\": 0.125", "\"variance\": -1", "fits[0].variance", {"found -1"});
   refused("[4,3000,2500000]", "[4,3000]", "fits[0].reference_llm", {"attention pairs"});
-  refused("[159,205]", "[159]", "fits[0]", {"as many", "2", "found 1 and 2"});
+  refused("[159,205]", "[159]", "fits[0]", {"bucket tokens and lengths of 2 modules", "found 1 and 2"});
   refused("[\"llm\",\"encoder\"]", "[\"llm\",\"both\"]", "fits[0].bucket_modules[1]", {"both"});
   refused("[2,1],\n", "[2],\n", "fits[0].information[1]", {"expected 2 numbers"});
   refused("[2,1],\n", "[4,1],\n", "fits[0].information", {"positive semidefinite"});

@@ -80,7 +80,7 @@ TEST(GridFile, NamesWhatIsWrong) {
   expect_bad("\"file\"", "\"microbatches\": 1, \"file\"", "plans[2].microbatches", {"name, file"});
   expect_bad("\"plans/three.json\"", "\"\"", "plans[2].file", {"path"});
   expect_bad("\"three\"", "\"\"", "plans[2].name", {"name"});
-  expect_bad("\"three\"", "\"two\"", "plans[2].name", {"no plan before it", "two"});
+  expect_bad("\"three\"", "\"two\"", "plans[2].name", {"a name that no earlier plan has", "two"});
   // 5 microbatches x dp 2 make 10 bins.
   expect_bad("\"microbatches\": 4", "\"microbatches\": 5", "plans[1].microbatches", {"5", "dp 2", "8"});
 }

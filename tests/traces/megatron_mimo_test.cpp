@@ -184,7 +184,7 @@ TEST(MegatronMimo, RefusesWhatCannotRunWithAllReasons) {
   plan.llm.dp = 3;
   expect(plan,
          "'E tp6 pp1 dp2 | L tp1 pp2 dp3 mb8': encoder.tp: expected a power of 2, found 6; "
-         "encoder.dp: expected one that divides llm.dp 3 or is a multiple of it, found 2");
+         "encoder.dp: expected a divisor or a multiple of llm.dp 3, found 2");
   // 8 microbatches of at least 2 samples, one for each dp rank: a multiple of 16.
   plan = example();
   plan.gbs = 40;

@@ -93,8 +93,8 @@ TEST(OrderFile, RefusesStepsOutOfPlace) {
   refused(kShape, swapped("\"B0\", \"B1\"", "\"I0\", \"B1\""), "ranks[0]", {"expected W0, found none"});
   refused(kShape, swapped("\"B0\", \"B1\"", "\"W0\", \"B1\""), "ranks[0][2]", {"expected I0 before W0"});
   refused(kShape, swapped("\"B0\", \"B1\"", "\"B0\", \"W0\", \"B1\""), "ranks[0][3]",
-          {"W0 beside B0", "(I, W)"});
-  refused(kShape, swapped("\"B0\", \"B1\"", "\"I0\", \"B0\", \"B1\""), "ranks[0][3]", {"B0 beside I0"});
+          {"W0 next to B0", "(I, W)"});
+  refused(kShape, swapped("\"B0\", \"B1\"", "\"I0\", \"B0\", \"B1\""), "ranks[0][3]", {"B0 next to I0"});
   refused(kShape, file_of("[[], [\"F0\"]]"), "ranks[0]", {"expected F0, found none"});
   refused({OrderKind::encoder_in_bubbles, 2, 1, 2}, file_of(R"([["F0.e", "F1.e"], []])"), "ranks[0][1]",
           {"F1.e belongs to rank 1"});

@@ -90,7 +90,7 @@ def test_several_ranks_of_a_dp_rank_have_to_be_alike_and_each_dp_rank_there():
     other = [{"dp_rank": 0}, {"dp_rank": 0}, {"dp_rank": 1}, {"dp_rank": 1, "seed": 4}]
     first, second = refused((none, (0,) * 4, 0), (other, (0,) * 4, 0))
     # Of four ranks, the third could still have dp rank 1. If the fourth has 0 too, no rank is left for it.
-    assert "found 0 on rank 0, 0 on rank 1, 0 on rank 2, 0 on rank 3: too few are left for 1, " in first
+    assert "found 0 on rank 0, 0 on rank 1, 0 on rank 2, 0 on rank 3: too few ranks are left for 1, " in first
     assert second.startswith("seed: expected one value on all ranks, found 1 on rank 0 and 4 on rank 3")
 
 

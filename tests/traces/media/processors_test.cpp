@@ -110,7 +110,7 @@ TEST(Processors, RefuseWhatTheyCannotPrepare) {
   expect_refused([] { qwen_patches({}, {}); }, "", {"found none"});
   Random random(7);
   const std::vector<RgbImage> frames = {random_image(random, {30, 30}), random_image(random, {31, 30})};
-  expect_refused([&] { qwen_patches(frames, {}); }, "", {"31x30 beside 30x30"});
+  expect_refused([&] { qwen_patches(frames, {}); }, "", {"frames of one size, found 31x30 and 30x30"});
   LlavaProcessor none;
   none.pinpoints.clear();
   expect_refused([&] { llava_tile_count({5, 6}, none); }, "", {"5x6"});

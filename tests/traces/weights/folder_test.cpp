@@ -103,7 +103,7 @@ TEST_F(WeightsFolders, ATensorInTwoFilesIsRefused) {
   const WeightsFolder folder(folder_.string());
   EXPECT_EQ(folder.at("a").file->path(), path("1"));
   expect_refused([&] { folder.open_all(); }, path("2") + ": tensor 'a'",
-                 {"in 1 alone", "found it here, too"});
+                 {"expected it only in 1", "found it here, too"});
 }
 
 /// 100 rows of 2: every row is compared, as the stride is 100 / 64 = 1 for 64 rows.

@@ -14,7 +14,7 @@ class Instruction(NamedTuple):
     op: str
     stage: int
     microbatch: int
-    index: int  # hides the method of tuple, which is not needed here
+    index: int  # type: ignore[assignment]  # hides the method of tuple, which is not needed here
 
 
 class Message(NamedTuple):
