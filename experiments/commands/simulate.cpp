@@ -282,7 +282,8 @@ int simulate_plan(const Values& values) {
   SimulateOutputs outputs = read_simulate_outputs(values);
   const std::optional<NamedProfile> profile = read_profile(values);
   if (profile)
-    refuse_given(values, {"stage-gpu"}, "prices by GPU, in whose place '--profile' has what was measured");
+    refuse_given(values, {"stage-gpu"},
+                 "cannot be combined with '--profile', which has measured times instead of a GPU's");
   WhatIf what_if;  // set by the callback, after the files were checked
   const PlanFiles files(
       values["plan"].as<std::string>(), values["schedule"].as<std::string>(),

@@ -312,7 +312,7 @@ TEST(Compare, SaysWhichRowsAreFilledForOtherObjectives) {
   };
   // auto fills megatron's plan, which requests no objective, for the makespan. dflop's plan requests the
   // published objective.
-  EXPECT_NE(said("--scheduler auto").find("makespan (megatron-balanced), published (dflop)"),
+  EXPECT_NE(said("--scheduler auto").find("makespan (megatron-balanced); published (dflop)"),
             std::string::npos);
   EXPECT_EQ(said("--scheduler auto --objective makespan").find("different objectives"), std::string::npos);
 }

@@ -119,7 +119,7 @@ TEST_F(Export, SaysWhyAPlanDoesNotRun) {
       << uniform.err;
   EXPECT_NE(uniform.err.find("layout: expected a disaggregated plan"), std::string::npos) << uniform.err;
   ASSERT_TRUE(sandbox.has("p.json")) << "the plan that was chosen is kept";
-  expect_error(sandbox.run("export --plan p.json --to megatron-mimo"), {"p.json", "found a uniform one"}, 3);
+  expect_error(sandbox.run("export --plan p.json --to megatron-mimo"), {"p.json", "found a uniform plan"}, 3);
   // 6 x 2 = 12 does not divide 64. The nearest multiples are 60 and 72.
   const RunResult uneven =
       plan("--layout disaggregated --dp 2 --encoder-dp 2 --microbatches 6 --export megatron-mimo");

@@ -68,7 +68,15 @@ TEST_F(KernelsCommand, TunesWithARowForEachKey) {
   ASSERT_EQ(tune("--merge").exit_code, 0);
   const json merged = json::parse(read_all(sandbox.path("k.kernels")));
   EXPECT_EQ(merged["keys"][0]["inner"], file["keys"][0]["inner"]);
-  EXPECT_GT(merged["keys"][0]["count"][0], file["keys"][0]["count"][0]);
+  // The budget may not reach a single key a second time, but it measures some of them again.
+  const auto calls = [](const json& kernels) {
+    std::int64_t sum = 0;
+    for (const json& key : kernels["keys"]) {
+      for (const json& count : key["count"]) sum += count.get<std::int64_t>();
+    }
+    return sum;
+  };
+  EXPECT_GT(calls(merged), calls(file));
 }
 
 TEST_F(KernelsCommand, RunsOfOneFileAreTheSame) {

@@ -136,7 +136,7 @@ TEST_F(ReplayWhatIf, ContentionSharesTheLinksOfACluster) {
                    0.140);
   write_cluster(1);
   expect_refused("--network contention --cluster ./slow.json", {"'--cluster'", "the 2 GPUs", "with 1"});
-  expect_refused("--network contention", {"'--network'", "'--cluster', '--plan'", "found neither"});
+  expect_refused("--network contention", {"'--network'", "'--cluster', '--plan'", "found none"});
 }
 
 // Stage 0 sends F0's message at 10 ms and F1's at 20. Messages of 3 ms and 6 ms follow each other, but

@@ -207,7 +207,7 @@ TEST(Serve, BadRequestsAreAnsweredAndTheNextIsTaken) {
       {request(0, "partition", with("bins", 0)), "key 'params.bins'"},
       {request(0, "partition", with("bins", 3)), "3"},
       {request(0, "partition", with("llm", {1, -2})), "item 1"},
-      {request(0, "partition", with("encoder", {1})), "as many items"},
+      {request(0, "partition", with("encoder", {1})), "expected 2 items, as in 'llm'"},
       {request(0, "partition", with("dp", 3)), "key 'params.dp'"},
       {request(0, "partition", with("method", "best")), "best"},
       {request(0, "partition", with("token_cap", 5)), "'tokens'"},

@@ -124,7 +124,8 @@ TEST(SimulatePipeline, RefusesBadUsageAndInput) {
   expect_error(sandbox.run("simulate"), {"'--plan'", "'--pipeline'"});
   expect_error(sandbox.run("simulate --plan p.json"), {"'--schedule'", "'--pipeline'"});
   expect_error(sandbox.run("simulate --pipeline p.json --plan p.json"), {"'--pipeline'", "'--plan'"});
-  expect_error(sandbox.run("simulate --pipeline p.json --schedule p.json"), {"found '--schedule'"});
+  expect_error(sandbox.run("simulate --pipeline p.json --schedule p.json"),
+               {"cannot be combined with '--schedule'"});
   expect_error(sandbox.run("simulate --pipeline p.json --out p.json"), {"'--out'", "'--pipeline'"});
   expect_error(sandbox.run("simulate --pipeline p.json --out t.json --perfetto t.json"), {"t.json"});
   expect_error(sandbox.run("simulate --pipeline p.json --leaf 1:2"), {"'--leaf'", "'--pipeline'"});

@@ -55,8 +55,9 @@ TEST_F(SweepErrors, InValues) {
   expect_refused("recompute", {"some"}, {"axes.recompute[0]", "some"});
   expect_refused("inter_node_bandwidth", {0}, {"axes.inter_node_bandwidth[0]", "found 0"});
   expect_refused("conditions", {"--slow rank=x:2"}, {"axes.conditions[0]", "--slow", "rank=x:2"});
-  expect_refused("conditions", {"--slow \\x"},
-                 {"axes.conditions[0]", "as typed in a shell, found '--slow \\x'", "unknown escape sequence"});
+  expect_refused(
+      "conditions", {"--slow \\x"},
+      {"axes.conditions[0]", "as typed in a shell, found '--slow \\x'", "unknown escape sequence"});
   expect_refused("conditions", {"--fast"}, {"axes.conditions[0]", "--fast"});
   expect_refused("conditions", {"--seed 2"}, {"--seed", "an axis 'seed'"});
   expect_refused("conditions", {"--slow gpu=each:2 --repeat 2"}, {"--repeat", "gpu=each"});
@@ -220,7 +221,7 @@ TEST_F(SweepErrors, WhereFilesContradictEachOther) {
   EXPECT_EQ(rows("a.sqlite b.sqlite").size(), 1U);
   Database(path, Database::Mode::write).execute("UPDATE cells SET mfu = mfu + 1e-12");
   expect_error(sandbox_.run("sweep export --db a.sqlite b.sqlite"),
-               {"b.sqlite", "its result of {\"model\":"});
+               {"b.sqlite", "its result for {\"model\":"});
   // A failure in one file counts less than a result in another.
   Database(path, Database::Mode::write).execute("UPDATE cells SET status = 'failed'");
   EXPECT_EQ(csv("a.sqlite b.sqlite"), csv("a.sqlite"));

@@ -326,7 +326,7 @@ TEST_F(Train, GoesOnFromTheCheckpointBeforeADamagedOne) {
       << result.err;
   EXPECT_EQ(losses(testing::rows_of(result.out)), (std::vector<double>(whole.begin() + 1, whole.end())));
   // The two newest intact checkpoints are the one that the run resumed from and the one that it wrote.
-  EXPECT_NE(result.err.find("is now run/step-00000002.unreadable"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("was renamed to run/step-00000002.unreadable"), std::string::npos) << result.err;
   EXPECT_EQ(checkpoints("run"), (std::vector<std::int64_t>{1, 3}));
   EXPECT_TRUE(sandbox.has("run/step-00000002.unreadable/checkpoint.json"));
 }
