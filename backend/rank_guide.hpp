@@ -18,7 +18,7 @@ namespace dflop {
 class RankGuide final : public KernelGuide {
  public:
   /// `dtype` is the precision of the rank's kernels; KernelCall does not contain it.
-  explicit RankGuide(DType dtype) : dtype_(static_cast<std::uint8_t>(dtype)) {}
+  explicit RankGuide(DType dtype) : dtype_(dtype) {}
 
   /// Begins a step. `choices` must outlive the step.
   void begin_step(const KernelChoices& choices) { kernels_.begin_step(choices); }
@@ -30,7 +30,7 @@ class RankGuide final : public KernelGuide {
  private:
   using Clock = std::chrono::steady_clock;
 
-  std::uint8_t dtype_;
+  DType dtype_;
   RankKernels kernels_;
   RankKernels::Chosen open_;  // the call in progress
   Clock::time_point began_;

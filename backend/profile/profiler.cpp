@@ -49,7 +49,7 @@ void add_part(const ModelSpec& model, const TpMode& mode, double share, const Pr
               const ProfilerProgress& progress, ProfileTables& profile) {
   const std::unique_ptr<World> world = options.make_shared_world(mode.tp, share);
   if (profile.quanta > 1 && profile.quanta != world->quanta()) {
-    refuse_input("", "devices are given to their ranks in {} quanta, and those of other tables in {}",
+    refuse_input("", "devices are divided into {} quanta here, but into {} in the other tables",
                  world->quanta(), profile.quanta);
   }
   profile.quanta = world->quanta();

@@ -10,10 +10,10 @@
 #include <cstdlib>
 #include <map>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "core/dtype.hpp"
 #include "core/names.hpp"
 
 namespace dflop {
@@ -44,9 +44,6 @@ inline constexpr NameTable<KernelOperation, kKernelOperations> kNames<KernelOper
      {KernelOperation::swiglu, "swiglu"},
      {KernelOperation::swiglu_backward, "swiglu_backward"}}};
 
-/// These are the names of precisions, indexed by DType (kernels/dtype.hpp).
-inline constexpr std::array<std::string_view, 3> kDTypeNames = {"f32", "f64", "bf16"};
-
 /// VariantNames list the variants of each operation, the default first; empty for an operation without
 /// functions.
 using VariantNames = std::array<std::vector<std::string>, kKernelOperations>;
@@ -72,7 +69,7 @@ constexpr std::int64_t bucket_middle(int bucket) {
 /// A KernelCall has the properties of a call that form its key.
 struct KernelCall {
   KernelOperation operation = KernelOperation::linear;
-  std::uint8_t dtype = 0;  ///< a DType
+  DType dtype = DType::f32;
   /// Products: columns of the weight's input and output, on this rank. Attention: the head's width, and query
   /// heads x 512 + key heads. Activations and their backwards: 0, and columns of the output.
   std::int32_t inner = 0;
@@ -104,7 +101,8 @@ struct KernelKey : KernelCall {
 
 struct KernelKeyHash {
   std::size_t operator()(const KernelKey& key) const {
-    std::uint64_t hash = static_cast<std::uint64_t>(key.operation) << 8U | key.dtype;
+    std::uint64_t hash =
+        static_cast<std::uint64_t>(key.operation) << 8U | static_cast<std::uint64_t>(key.dtype);
     for (const std::int64_t field :
          {std::int64_t{key.inner}, std::int64_t{key.outer}, key.tokens, key.length})
       hash = (hash ^ static_cast<std::uint64_t>(field)) * 0x9E3779B97F4A7C15ull;

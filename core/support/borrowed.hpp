@@ -1,4 +1,4 @@
-// borrowed() gives a shared pointer to an object of somebody else.
+// borrowed() returns a shared pointer that does not own its object.
 #pragma once
 
 #include <memory>

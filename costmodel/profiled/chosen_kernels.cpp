@@ -12,13 +12,13 @@ namespace {
 /// Returns the savings of the calls in each pass of a unit, in seconds.
 std::array<double, kKernelPasses> savings(const KernelTable& table, const ProfileTables& profile,
                                           ProfileUnit unit, const TpMode& mode, const ProfilePoint& point) {
-  const auto dtype = std::find(kDTypeNames.begin(), kDTypeNames.end(), profile.dtype) - kDTypeNames.begin();
+  const DType dtype = from_string<DType>(profile.dtype).value();
   std::array<double, kKernelPasses> saved{};
   const Workload work{1, point.tokens, point.tokens * point.length};
   const ModelSpec model = with_padded_rows(profile.model, mode.tp, profile.row_alignment);
   for (const UnitCall& made : unit_kernel_calls(model, unit, mode, work)) {
     KernelCall call = made.call;
-    call.dtype = static_cast<std::uint8_t>(dtype);
+    call.dtype = dtype;
     constexpr double kSecondsPerNs = 1e-9;
     saved[static_cast<std::size_t>(made.pass)] += kSecondsPerNs * chosen_saving_ns(table, call);
   }

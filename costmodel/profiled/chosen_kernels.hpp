@@ -14,7 +14,7 @@ double chosen_saving_ns(const KernelTable& table, const KernelCall& call);
 
 /// Returns a copy of the profile with each point's time reduced by the savings of its units' calls, but not
 /// below zero.
-/// @pre the profile's precision is one of kDTypeNames, and its tables are for whole devices: the kernel table
+/// @pre the profile's precision is one of DType, and its tables are for whole devices: the kernel table
 /// has no times for parts of a device
 ProfileTables with_chosen_kernels(ProfileTables profile, const KernelTable& table);
 

@@ -310,7 +310,7 @@ class Rebuild {
             "position", row,
             "expected the place of the span's instruction in its rank's list, found -1, which is unknown: "
             "the recording shows what ran when, but not who waited for what. Timelines of 'dflop "
-            "simulate' and 'train' have it, and those of 'dflop import' if ranks have ranges of a "
+            "simulate' and 'train' have it; timelines of 'dflop import' have it if ranks have ranges of a "
             "pipeline or meet in collectives (docs/replay.md)");
       }
       const std::int64_t count = group.end - group.begin;

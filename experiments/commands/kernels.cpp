@@ -48,7 +48,7 @@ Table choices_table(const KernelTable& kernels) {
     const bool attention = key.length > 0;
     const std::size_t best = kernels.choose(key);
     const bool both = entry.front().count > 0 && entry[best].count > 0;
-    table.rows.push_back({to_string(key.operation), kDTypeNames[key.dtype], key.inner, key.outer,
+    table.rows.push_back({to_string(key.operation), to_string(key.dtype), key.inner, key.outer,
                           attention ? Cell(key.causal) : Cell(), key.tokens,
                           attention ? Cell(key.length) : Cell(), kernels.names(key.operation)[best],
                           mean_of(entry[best]), mean_of(entry.front()),
@@ -92,7 +92,7 @@ std::vector<TunedCall> calls_of(const ModelSpec& model, const std::vector<TpMode
       for (const Op op : {Op::forward, Op::backward}) {
         for (const StageCall& made : stage_kernel_calls(padded, stage, stage.connector, op, work)) {
           KernelCall call = made.call;
-          call.dtype = static_cast<std::uint8_t>(rank.kernels->dtype());
+          call.dtype = rank.kernels->dtype();
           weights[KernelKey(call)] += static_cast<double>(made.times);
         }
       }

@@ -214,14 +214,14 @@ struct OtherPlan : PlanFiles {
   PricedParts parts;
 };
 
-/// A Range holds the iterations [begin, end).
-struct Range {
+/// An IterationRange holds the iterations [begin, end).
+struct IterationRange {
   int begin = 0;
   int end = 0;
 };
 
 /// Reads --iteration: one iteration, all, or all except the first step of a live run.
-Range read_range(const Values& values, const TimelineFile& trace) {
+IterationRange read_range(const Values& values, const TimelineFile& trace) {
   const auto text = values["iteration"].as<std::string>();
   const auto recorded = static_cast<int>(trace.iterations.size());
   if (text == "all") return {0, recorded};
@@ -606,7 +606,7 @@ int run_replay(const Values& values) {
     if (recorded) recorded->cluster.reset();  // the plan may be for another cluster
     require_together(values, schedule, plan->schedule.made_by, path, recorded);
   }
-  const Range range = read_range(values, trace);
+  const IterationRange range = read_range(values, trace);
   conditions.iterations = trace.iterations.size();
   const Detail detail = out || perfetto || changes_links(values) ? Detail::spans : Detail::usage;
   if (plan) note_unknown_shapes(trace.iterations[range.begin], path);

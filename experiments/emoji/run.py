@@ -146,7 +146,7 @@ def main():
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--pictures", metavar="DIR", help="png/72 of a copy of noto-emoji")
     which.add_argument("--part", action="store_true", help="the committed pictures alone")
-    parser.add_argument("--steps", type=int, metavar="N", help="of training; those of recipe.yaml")
+    parser.add_argument("--steps", type=int, metavar="N", help="training steps; default: as in recipe.yaml")
     parser.add_argument("--out", default=os.path.join(TREE, "out/emoji"), metavar="DIR")
     parser.add_argument("--dflop", default=os.path.join(TREE, "build/release/dflop"), metavar="FILE")
     parser.add_argument("--tars", action="store_true", help="write the tars, and do nothing else")

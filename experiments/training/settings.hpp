@@ -1,4 +1,4 @@
-// TrainSettings says how 'dflop train' runs a job: everything that was asked for besides the job itself.
+// The settings of 'dflop train': how it runs a job.
 #pragma once
 
 #include <cstdint>
@@ -34,9 +34,10 @@ struct CorrectionChoice {
   std::optional<Anomaly> slow_shapes;  ///< for experiments: these samples are slow
 };
 
+/// TrainSettings holds all options of a training run other than its job.
 struct TrainSettings {
   std::set<std::string> given;  ///< options that the user gave
-  Plan plan;                    ///< the job's, as the user has it
+  Plan plan;                    ///< the user's plan; the job's may differ in details
   DType dtype = DType::f32;
   SchedulerChoice scheduler;
   OptimizerChoice optimizer;

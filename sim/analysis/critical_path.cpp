@@ -71,7 +71,7 @@ class PathWalk {
       const std::int64_t instruction = group.begin + span.position;
       require(span.position >= 0 && instruction < group.end && span_of_[instruction] == kNone &&
                   program_.instructions[instruction].op == span.op,
-              "span {} is not that of its own instruction", static_cast<std::int64_t>(s));
+              "span {} does not belong to its own instruction", static_cast<std::int64_t>(s));
       span_of_[instruction] = static_cast<std::int64_t>(s);
       const std::int32_t index = program_.instructions[instruction].index;
       if (is_send(span.op)) send_of_[index] = instruction;

@@ -31,7 +31,7 @@ TEST(KernelKey, TwoCallsHaveOneKeyWhereOnlyTheirPlaceInABucketDiffers) {
   Random random(1);
   for (int draw = 0; draw < 1000; ++draw) {
     const KernelCall call{static_cast<KernelOperation>(random.below(kKernelOperations)),
-                          static_cast<std::uint8_t>(random.below(3)),
+                          static_cast<DType>(random.below(3)),
                           static_cast<std::int32_t>(random.below(1 << 21)),
                           static_cast<std::int32_t>(random.below(1 << 21)),
                           random.below(2) == 1,

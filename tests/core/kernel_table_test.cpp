@@ -96,7 +96,7 @@ TEST(KernelTable, TakesTheNearestBucketOfTheSameSizes) {
   EXPECT_EQ(table.choose(product_key(8, 64)), 0U);    // eight buckets away
   EXPECT_EQ(table.choose(product_key(9, 1024)), 0U);  // of another size
   KernelKey other = product_key(8, 1024);
-  other.dtype = 2;
+  other.dtype = DType::bf16;
   EXPECT_EQ(table.choose(other), 0U);
 }
 

@@ -24,12 +24,11 @@ VariantNames some_names() {
 
 KernelKey random_key(Random& random) {
   const bool linear = random.below(2) == 0;
-  return KernelKey(
-      KernelCall{linear ? KernelOperation::linear : KernelOperation::attention,
-                 static_cast<std::uint8_t>(random.below(3)), static_cast<std::int32_t>(random.below(1 << 21)),
-                 static_cast<std::int32_t>(random.below(1 << 21)), !linear && random.below(2) == 1,
-                 1 + static_cast<std::int64_t>(random.below(1 << 20)),
-                 linear ? 0 : 1 + static_cast<std::int64_t>(random.below(1 << 12))});
+  return KernelKey(KernelCall{
+      linear ? KernelOperation::linear : KernelOperation::attention, static_cast<DType>(random.below(3)),
+      static_cast<std::int32_t>(random.below(1 << 21)), static_cast<std::int32_t>(random.below(1 << 21)),
+      !linear && random.below(2) == 1, 1 + static_cast<std::int64_t>(random.below(1 << 20)),
+      linear ? 0 : 1 + static_cast<std::int64_t>(random.below(1 << 12))});
 }
 
 KernelStats random_stats(Random& random) {

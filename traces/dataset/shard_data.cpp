@@ -142,10 +142,11 @@ UsualChatForm usual_chat_form(const ModelSpec& model, std::string_view chat_temp
   if (model.architecture->family != ModelFamily::qwen2) return {"qwen2"};
   if (chat_template.empty() || says("You are Qwen, created by Alibaba Cloud.")) return {"qwen2.5"};
   if (says("You are a helpful assistant.")) return {"qwen2"};
-  return {"chatml",
-          "the folder's chat template differs from those of Qwen2 and Qwen2.5: the form is chatml, which "
-          "adds no system turn by itself; --chat names another form, and conversations may have their own "
-          "system turns"};
+  return {
+      "chatml",
+      "the folder's chat template differs from the templates of Qwen2 and Qwen2.5: the form is chatml, which "
+      "adds no system turn by itself; --chat names another form, and conversations may have their own "
+      "system turns"};
 }
 
 /// Returns the requested form, or the usual one; `note` then says why it is doubtful.

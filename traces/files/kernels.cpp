@@ -26,8 +26,7 @@ constexpr double kLongest = 1e18;  // ns, thirty years; variances are sums of sq
 KernelKey read_key(const JsonValue& json) {
   KernelCall call;
   call.operation = json.at("operation").choice<KernelOperation>();
-  call.dtype =
-      static_cast<std::uint8_t>(json.at("dtype").choice_index({kDTypeNames.begin(), kDTypeNames.end()}));
+  call.dtype = json.at("dtype").choice<DType>();
   call.inner = json.at("inner").integer<std::int32_t>(0);
   call.outer = json.at("outer").integer<std::int32_t>(0);
   call.causal = json.at("causal").boolean();
@@ -98,7 +97,7 @@ KernelTable read_kernel_table(const JsonValue& root) {
       row.at("operation").refuse("expected an operation of 'variants', found '{}'", to_string(key.operation));
     }
     if (table.entries().contains(key))
-      row.refuse("expected each key once: its buckets are those of a row before");
+      row.refuse("expected each key once: an earlier row has the same buckets");
     table.entry(key) = read_stats(row, variants);
   }
   return table;
@@ -120,7 +119,7 @@ std::string to_json(const KernelFile& file) {
   for (const auto& [key, stats] : file.table.entries()) {
     writer.begin_object();
     writer.field("operation", to_string(key.operation));
-    writer.field("dtype", kDTypeNames[key.dtype]);
+    writer.field("dtype", to_string(key.dtype));
     writer.field("inner", key.inner);
     writer.field("outer", key.outer);
     writer.field("causal", key.causal);

@@ -32,7 +32,8 @@ LlavaProcessor llava_processor(const PictureGeometry& picture, const std::option
   processor = parse_llava_processor(*json, file);
   require_side(file, "tiles with sides of", picture.tile, processor.tile);
   if (processor.pinpoints != pinpoints_of(picture)) {
-    refuse_input(file, "key 'image_grid_pinpoints': expected those of config.json, found others");
+    refuse_input(file,
+                 "key 'image_grid_pinpoints': expected the same value as in config.json, found another");
   }
   return processor;
 }

@@ -186,7 +186,7 @@ class ActReader {
                     fmt::format("expected it to begin when '{}' has ended", name_of(*before->range)));
       } else if (before != nullptr && act.start < before->end) {
         record_.add(Finding::overlapping_ranges, rank_, act.range->event, name_of(*act.range),
-                    fmt::format("expected its kernels after those of '{}', found them before or at the "
+                    fmt::format("expected its kernels after the kernels of '{}', found them before or at the "
                                 "same time",
                                 name_of(*before->range)));
       }

@@ -97,7 +97,7 @@ void check_places(const SafetensorsHeader& header, const std::string& file) {
     if (tensor.begin != end) {
       const bool overlaps = tensor.begin < end;
       refuse_input(place_of(file, tensor.name),
-                   "expected its data where those of {} end, at byte {} of the file, found them at {}: {}",
+                   "expected its data where the data of {} end, at byte {} of the file, found them at {}: {}",
                    before == nullptr ? "the header" : "'" + *before + "'", end, tensor.begin,
                    overlaps ? "they overlap" : "the bytes between belong to no tensor");
     }

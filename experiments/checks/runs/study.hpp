@@ -27,6 +27,10 @@
 
 namespace dflop {
 
+// Limits of the commands that compare runs with predictions.
+inline constexpr std::int64_t kMaxCheckedSteps = 10'000;  ///< of a plan
+inline constexpr double kMaxCheckBudgetS = 86'400;        ///< for measuring
+
 struct NamedPlan {
   std::string name;
   Plan plan;

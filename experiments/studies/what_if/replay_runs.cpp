@@ -268,7 +268,7 @@ std::vector<Nanoseconds> others_median(const PricedProgram& priced, const Group&
     refuse_option(
         "as-others",
         fmt::format("expected another rank that enters {} collectives in the step, each with as many "
-                    "ranks as those of rank {}, found none",
+                    "ranks as on rank {}, found none",
                     entries.place.size(), group.first_rank));
   }
   const auto median = [](std::vector<Nanoseconds>& of_ranks) {

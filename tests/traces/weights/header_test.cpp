@@ -136,9 +136,9 @@ TEST(SafetensorsHeader, SizesThatOverflowAreRefused) {
 }
 
 TEST(SafetensorsHeader, OverlapsAndHolesAreRefused) {
-  expect_change_refused("[16,22]", "[15,21]", "tensor 'b'", {"where those of 'a' end", "they overlap"});
+  expect_change_refused("[16,22]", "[15,21]", "tensor 'b'", {"where the data of 'a' end", "they overlap"});
   expect_change_refused("[16,22]", "[17,23]", "tensor 'b'", {"belong to no tensor"}, 23);
-  expect_change_refused("[0,16]", "[1,17]", "tensor 'a'", {"where those of the header end", "no tensor"});
+  expect_change_refused("[0,16]", "[1,17]", "tensor 'a'", {"where the data of the header end", "no tensor"});
   // Both tensors have the same bytes.
   expect_change_refused(R"("F32","shape":[2,2],"data_offsets":[0,16])",
                         R"("BF16","shape":[3],"data_offsets":[16,22])", "tensor 'a'", {"the header"});

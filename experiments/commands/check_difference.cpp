@@ -25,10 +25,8 @@
 namespace dflop {
 namespace {
 
-constexpr std::array<const char*, 3> kOutputs = {"report.html", "verify.json", "verify.csv"};
-constexpr std::int64_t kMaxSteps = 10'000;
+constexpr std::array<const char*, 3> kDifferenceOutputs = {"report.html", "verify.json", "verify.csv"};
 constexpr std::int64_t kMinSteps = 2 * static_cast<std::int64_t>(kMinBlocks);
-constexpr double kMaxBudget = 86'400;
 
 /// Reads "RANK:FACTOR".
 SlowRank read_slow(const std::string& value) {
@@ -161,7 +159,7 @@ class Costs {
   void measure(const Values& values, const Target& target, const std::vector<Variant>& variants,
                const VerificationOptions& options) {
     const StopOnSignals signals;
-    const Seconds budget(read_number(values, "budget-s", 0, kMaxBudget));
+    const Seconds budget(read_number(values, "budget-s", 0, kMaxCheckBudgetS));
     std::map<std::tuple<int, int, int, bool, double>, std::shared_ptr<const SumCostModel>> measured;
     for (const Variant& variant : variants) {
       const Plan& plan = variant.plan;
@@ -189,8 +187,8 @@ VerificationOptions read_options(const Values& values) {
   options.device.cores = read_cores(values, options.device);
   options.device.device_cores = read_device_cores(values, options.device);
   options.dtype = read_dtype(values);
-  options.steps = read_integer(values, "steps", kMinSteps, kMaxSteps);
-  options.warm_up = read_integer(values, "warm-up", 0, kMaxSteps);
+  options.steps = read_integer(values, "steps", kMinSteps, kMaxCheckedSteps);
+  options.warm_up = read_integer(values, "warm-up", 0, kMaxCheckedSteps);
   options.seed = read_seed(values);
   options.scheduler.name = "lpt";
   options.judge.tolerance = read_number(values, "tolerance", 1e-4, 1);
@@ -202,9 +200,9 @@ void write_outputs(const std::string& directory, const Provenance& made_by, cons
   make_output_directory(directory);
   const std::filesystem::path base(directory);
   StagedOutputs files;
-  files.add(base / kOutputs[0], verification_page(made_by, result));
-  files.add(base / kOutputs[1], with_provenance(verification_json(result), made_by));
-  files.add(base / kOutputs[2], to_csv(verdict_table(result)));
+  files.add(base / kDifferenceOutputs[0], verification_page(made_by, result));
+  files.add(base / kDifferenceOutputs[1], with_provenance(verification_json(result), made_by));
+  files.add(base / kDifferenceOutputs[2], to_csv(verdict_table(result)));
   files.commit();
   say("dflop: wrote {}: report.html, verify.json, verify.csv\n", directory);
 }
@@ -232,7 +230,7 @@ int run_verify(const Values& values) {
       read_samples(values, target->model, options.seed, "data", &made_by.data.emplace());
   const auto batches = static_cast<int>(options.warm_up + options.steps);
   input.batches = make_batches(samples, first.gbs, batches, options.seed);
-  if (out) check_output_directory(*out, kOutputs[0]);
+  if (out) check_output_directory(*out, kDifferenceOutputs[0]);
 
   const Costs costs(values, *target, variants, input.batches, options, made_by);
   input.cost = [&](std::size_t variant, std::size_t batch) -> const SumCostModel& {

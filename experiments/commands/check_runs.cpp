@@ -23,11 +23,8 @@
 namespace dflop {
 namespace {
 
-constexpr std::array<const char*, 4> kOutputs = {"report.html", "fidelity.json", "fidelity.csv",
-                                                 "operations.csv"};
-
-constexpr std::int64_t kMaxSteps = 10'000;
-constexpr double kFidelityMostBudgetS = 86'400;
+constexpr std::array<const char*, 4> kRunOutputs = {"report.html", "fidelity.json", "fidelity.csv",
+                                                    "operations.csv"};
 
 /// Returns the options for plans that run live.
 Options live_options() {
@@ -80,8 +77,8 @@ Request read_request(const Values& values) {
   FidelityOptions& options = request.options;
   options.device = read_local_device(values);
   options.dtype = read_dtype(values);
-  options.steps = read_integer(values, "steps", 1, kMaxSteps);
-  options.warm_up = read_integer(values, "warm-up", 1, kMaxSteps);
+  options.steps = read_integer(values, "steps", 1, kMaxCheckedSteps);
+  options.warm_up = read_integer(values, "warm-up", 1, kMaxCheckedSteps);
   options.device.cores = read_cores(values, options.device);
   options.device.device_cores = read_device_cores(values, options.device);
   check_plans(request, file, [&](const Plan& plan) {
@@ -91,7 +88,7 @@ Request read_request(const Values& values) {
   options.seed = read_seed(values);
   request.foreign_profile = read_foreign_profile(values);
   request.extrapolate = values["extrapolate"].as<bool>();  // also for measured profiles
-  request.budget = Seconds(read_number(values, "budget-s", 0, kFidelityMostBudgetS));
+  request.budget = Seconds(read_number(values, "budget-s", 0, kMaxCheckBudgetS));
   options.scheduler.name = "lpt";
   return request;
 }
@@ -170,10 +167,10 @@ void write_outputs(const std::string& directory, const Provenance& made_by,
   make_output_directory(directory);
   const std::filesystem::path base(directory);
   StagedOutputs files;
-  files.add(base / kOutputs[0], fidelity_page(made_by, plans));
-  files.add(base / kOutputs[1], with_provenance(fidelity_json(plans), made_by));
-  files.add(base / kOutputs[2], to_csv(fidelity_table(plans)));
-  files.add(base / kOutputs[3], to_csv(operations_table(plans)));
+  files.add(base / kRunOutputs[0], fidelity_page(made_by, plans));
+  files.add(base / kRunOutputs[1], with_provenance(fidelity_json(plans), made_by));
+  files.add(base / kRunOutputs[2], to_csv(fidelity_table(plans)));
+  files.add(base / kRunOutputs[3], to_csv(operations_table(plans)));
   std::string profiles;
   for (std::size_t p = 0; p < plans.size(); ++p) {
     if (!plans[p].profile) continue;
@@ -188,10 +185,10 @@ void write_outputs(const std::string& directory, const Provenance& made_by,
 struct Report {
   explicit Report(const Values& values) : format(read_format(values)), out(read_text(values, "out")) {
     if (!out) return;
-    for (const char* file : kOutputs) {
+    for (const char* file : kRunOutputs) {
       refuse_files_of_others(values, "out", (std::filesystem::path(*out) / file).string());
     }
-    check_output_directory(*out, kOutputs[0]);
+    check_output_directory(*out, kRunOutputs[0]);
   }
 
   void write(const Provenance& made_by, const std::vector<PlanFidelity>& plans) const {
