@@ -322,8 +322,9 @@ TEST_F(ReplayWhatIf, SaysWhatItNeedsInPlaceOfAnImportedTimeline) {
   ASSERT_EQ(sandbox_.run("import --kineto traces/kineto/rank0.json traces/kineto/rank1.json --out t.json")
                 .exit_code,
             0);
-  expect_refused("", {"t.json", "iterations[1].spans.position[0]", "not who waited for what",
-                      "those of 'dflop import' if ranks have ranges of a pipeline or meet in collectives"});
+  expect_refused(
+      "", {"t.json", "iterations[1].spans.position[0]", "not who waited for what",
+           "timelines of 'dflop import' have it if ranks have ranges of a pipeline or meet in collectives"});
 }
 
 }  // namespace replay_what_if_test
