@@ -135,37 +135,56 @@ class Validation {
   const std::string& where_;
 };
 
+/// A StepClock has the duration of each step and message of a pipeline. With an encoder on all ranks, stage 0
+/// is the encoder, and boundary 0 is between it and the first stage of the tables.
+class StepClock {
+ public:
+  explicit StepClock(const RawPipeline& pipeline)
+      : pipeline_(pipeline), path_(pipeline.path()), encoder_(pipeline.shape.spreads_encoder() ? 1 : 0) {}
+
+  Nanoseconds forward(int stage, int microbatch) const {
+    return to_nanoseconds(stage < encoder_ ? pipeline_.encoder->forward.at(0, microbatch)
+                                           : pipeline_.forward.at(stage - encoder_, microbatch));
+  }
+  /// Returns the duration of the input part if there are weight parts.
+  Nanoseconds backward(int stage, int microbatch) const {
+    return to_nanoseconds(stage < encoder_ ? pipeline_.encoder->backward.at(0, microbatch)
+                                           : pipeline_.backward.at(stage - encoder_, microbatch));
+  }
+  /// Returns zero if the pipeline has no weight parts.
+  Nanoseconds backward_weight(int stage, int microbatch) const {
+    if (!pipeline_.backward_weight || stage < encoder_) return Nanoseconds(0);
+    return to_nanoseconds(pipeline_.backward_weight->at(stage - encoder_, microbatch));
+  }
+  Nanoseconds message(int boundary, int microbatch) const {
+    if (!path_) return Nanoseconds(0);
+    return to_nanoseconds(
+        path_->latency +
+        Seconds(static_cast<double>(bytes_over(boundary, microbatch).count) / path_->bytes_per_second));
+  }
+  Bytes bytes_over(int boundary, int microbatch) const {
+    return boundary < encoder_ ? pipeline_.encoder->message.at(0, microbatch)
+                               : pipeline_.message.at(boundary - encoder_, microbatch);
+  }
+
+ private:
+  const RawPipeline& pipeline_;
+  std::optional<RawLink> path_;
+  int encoder_;  ///< number of stages before those of the tables
+};
+
 /// Returns the durations of all steps of a pipeline. If backwards are split, `backward` is the input part.
 StepTimes times_of(const RawPipeline& pipeline, bool split) {
   const PipelineShape& shape = pipeline.shape;
-  const auto path = pipeline.path();
-  const auto message_time = [&](Bytes bytes) {
-    if (!path) return Nanoseconds(0);
-    return to_nanoseconds(path->latency + Seconds(static_cast<double>(bytes.count) / path->bytes_per_second));
-  };
+  const StepClock clock(pipeline);
   StepTimes times;
-  const int encoded = shape.spreads_encoder() ? shape.microbatches : 0;
-  for (int j = 0; j < encoded; ++j) {
-    times.forward.push_back(to_nanoseconds(pipeline.encoder->forward.at(0, j)));
-    times.backward.push_back(to_nanoseconds(pipeline.encoder->backward.at(0, j)));
-    times.message.push_back(message_time(pipeline.encoder->message.at(0, j)));
-    if (pipeline.backward_weight && split) times.backward_weight.push_back(Nanoseconds(0));
-  }
-  const int rows = shape.ranks * shape.chunks;
-  for (int row = 0; row < rows; ++row) {
+  for (int s = 0; s < shape.stages(); ++s) {
     for (int j = 0; j < shape.microbatches; ++j) {
-      Nanoseconds backward = to_nanoseconds(pipeline.backward.at(row, j));
-      if (pipeline.backward_weight) {
-        const Nanoseconds weight = to_nanoseconds(pipeline.backward_weight->at(row, j));
-        if (split) {
-          times.backward_weight.push_back(weight);
-        } else {
-          backward += weight;
-        }
-      }
-      times.forward.push_back(to_nanoseconds(pipeline.forward.at(row, j)));
-      times.backward.push_back(backward);
-      if (row + 1 < rows) times.message.push_back(message_time(pipeline.message.at(row, j)));
+      const Nanoseconds weight = clock.backward_weight(s, j);
+      times.forward.push_back(clock.forward(s, j));
+      times.backward.push_back(clock.backward(s, j) + (split ? Nanoseconds(0) : weight));
+      if (split && pipeline.backward_weight) times.backward_weight.push_back(weight);
+      if (s + 1 < shape.stages()) times.message.push_back(clock.message(s, j));
     }
   }
   return times;
@@ -185,7 +204,7 @@ class Builder {
         order_(order),
         shape_(order.shape),
         microbatches_(shape_.microbatches),
-        times_(times_of(pipeline, true)) {}
+        clock_(pipeline) {}
 
   PricedProgram build() {
     Program& program = result_.program;
@@ -204,13 +223,6 @@ class Builder {
  private:
   std::size_t cell(int stage, int microbatch) const {
     return static_cast<std::size_t>(stage) * microbatches_ + microbatch;
-  }
-
-  /// Returns the bytes of the message that crosses boundary `boundary`.
-  Bytes bytes_over(int boundary, int microbatch) const {
-    if (!shape_.spreads_encoder()) return pipeline_.message.at(boundary, microbatch);
-    return boundary == 0 ? pipeline_.encoder->message.at(0, microbatch)
-                         : pipeline_.message.at(boundary - 1, microbatch);
   }
 
   /// Reserves space for all steps and, for each boundary and microbatch, two messages with a send and a
@@ -235,10 +247,10 @@ class Builder {
         const std::int32_t above = rank_of_stage(shape_, s + 1, j);
         if (below == above) continue;
         first_message_[cell(s, j)] = static_cast<std::int32_t>(program.messages.size());
-        const Bytes bytes = bytes_over(s, j);
+        const Bytes bytes = clock_.bytes_over(s, j);
         program.messages.push_back({below, above, j, bytes, bytes});
         program.messages.push_back({above, below, j, bytes, bytes});
-        result_.costs.message.insert(result_.costs.message.end(), 2, times_.message[cell(s, j)]);
+        result_.costs.message.insert(result_.costs.message.end(), 2, clock_.message(s, j));
       }
     }
   }
@@ -271,14 +283,16 @@ class Builder {
   }
 
   void add_compute(const OrderStep& step) {
-    const std::size_t at = cell(step.stage, step.microbatch);
-    Nanoseconds duration(0);
-    if (step.op == Op::forward) duration += times_.forward[at];
-    if (step.op == Op::backward || step.op == Op::backward_input) duration += times_.backward[at];
-    if (step.op == Op::backward_weight || (step.op == Op::backward && pipeline_.backward_weight)) {
-      duration += times_.backward_weight[at];
-    }
-    add(step.op, step, 0, duration, step.op == Op::backward_input ? Bytes{} : activation(step));
+    add(step.op, step, 0, duration(step), step.op == Op::backward_input ? Bytes{} : activation(step));
+  }
+
+  /// A whole backward takes as long as its two parts.
+  Nanoseconds duration(const OrderStep& step) const {
+    if (step.op == Op::forward) return clock_.forward(step.stage, step.microbatch);
+    const Nanoseconds weight = clock_.backward_weight(step.stage, step.microbatch);
+    if (step.op == Op::backward_weight) return weight;
+    const Nanoseconds input = clock_.backward(step.stage, step.microbatch);
+    return step.op == Op::backward_input ? input : input + weight;
   }
 
   Bytes activation(const OrderStep& step) const {
@@ -297,7 +311,7 @@ class Builder {
   const PipelineOrder& order_;
   const PipelineShape& shape_;
   const int microbatches_;
-  StepTimes times_;
+  StepClock clock_;
   std::vector<std::int32_t> first_message_;  ///< per boundary and microbatch, its activation; -1: none
   PricedProgram result_;
 };

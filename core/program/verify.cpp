@@ -80,7 +80,7 @@ void check_ranges(const Program& program) {
 /// Checks that each message is sent once by its source and received once by its destination, in the same
 /// order on each channel (from one stage of a group to one stage of another).
 void check_messages(const Program& program) {
-  std::vector<std::int64_t> sent(program.messages.size(), -1);
+  std::vector<std::uint8_t> sent(program.messages.size());
   std::vector<std::int64_t> received(program.messages.size(), -1);
   for (std::size_t g = 0; g < program.groups.size(); ++g) {
     for (std::int64_t i = program.groups[g].begin; i < program.groups[g].end; ++i) {
@@ -91,14 +91,18 @@ void check_messages(const Program& program) {
       if (static_cast<std::size_t>(sends ? message.source : message.destination) != g) {
         refuse(program, g, i, "message {} belongs to another group", instruction.index);
       }
-      std::int64_t& position = (sends ? sent : received)[instruction.index];
-      if (position >= 0) refuse(program, g, i, "message {} twice", instruction.index);
-      position = i;
+      if (sends ? sent[instruction.index] != 0 : received[instruction.index] >= 0) {
+        refuse(program, g, i, "message {} twice", instruction.index);
+      }
+      if (sends)
+        sent[instruction.index] = 1;
+      else
+        received[instruction.index] = i;
     }
   }
   for (std::size_t m = 0; m < program.messages.size(); ++m) {
     const Message& message = program.messages[m];
-    if (sent[m] < 0) refuse(program, message.source, -1, "message {} is never sent", m);
+    if (sent[m] == 0) refuse(program, message.source, -1, "message {} is never sent", m);
     if (received[m] < 0) refuse(program, message.destination, -1, "message {} is never received", m);
   }
   for (const Group& group : program.groups) {
@@ -260,7 +264,7 @@ class ProgressRun {
       : program_(program),
         order_(program),
         entered_(program.groups.size(), -1),
-        sent_(program.messages.size()),
+        receivers_(program.messages.size(), kNotSent),
         ended_(program.collectives.size()),
         queued_(program.groups.size()) {
     for (const Group& group : program.groups) next_.push_back(group.begin);
@@ -289,18 +293,21 @@ class ProgressRun {
   /// Returns whether the group passes an instruction. If not, the event it waits for wakes it.
   bool pass(std::int32_t g, const Instruction& instruction) {
     if (is_send(instruction.op)) deliver(instruction.index);
-    if (is_receive(instruction.op)) return sent_[instruction.index] != 0;
+    if (is_receive(instruction.op)) return receive(g, receivers_[instruction.index]);
     if (enters_collective(instruction.op)) enter(g, instruction.index);
     if (ends_collective(instruction.op)) return ended_[instruction.index] != 0;
     return true;
   }
 
   void deliver(std::int32_t message) {
-    sent_[message] = 1;
-    const std::int32_t peer = program_.messages[message].destination;
-    if (next_[peer] == program_.groups[peer].end) return;
-    const Instruction& waits = program_.instructions[next_[peer]];
-    if (is_receive(waits.op) && waits.index == message) wake(peer);
+    const std::int32_t waiting = std::exchange(receivers_[message], kSent);
+    if (waiting >= 0) wake(waiting);
+  }
+
+  static bool receive(std::int32_t g, std::int32_t& receiver) {
+    if (receiver == kSent) return true;
+    receiver = g;
+    return false;
   }
 
   void enter(std::int32_t g, std::int32_t collective) {
@@ -317,11 +324,14 @@ class ProgressRun {
     }
   }
 
+  static constexpr std::int32_t kNotSent = -1;
+  static constexpr std::int32_t kSent = -2;
+
   const Program& program_;
   CollectiveOrder order_;
   std::vector<std::int64_t> next_;
-  std::vector<std::int64_t> entered_;  ///< per group: the instruction that entered its latest collective
-  std::vector<std::uint8_t> sent_;
+  std::vector<std::int64_t> entered_;    ///< per group: the instruction that entered its latest collective
+  std::vector<std::int32_t> receivers_;  ///< per message: kNotSent, kSent, or the group that waits for it
   std::vector<std::uint8_t> ended_;
   std::vector<std::int32_t> ready_;  ///< groups that may be able to continue
   std::vector<std::uint8_t> queued_;

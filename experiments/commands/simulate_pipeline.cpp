@@ -64,9 +64,8 @@ void print_pipeline(Format format, const Table& summary, const Timeline& timelin
 }
 
 /// Puts a pipeline under a what-if. A pipeline with a shared link has contention unless another network is
-/// requested.
-ConditionedProgram condition(const WhatIf& what_if, const RawPipeline& pipeline,
-                             const PricedProgram& priced) {
+/// requested. The costs of `priced` go to the result.
+ConditionedProgram condition(const WhatIf& what_if, const RawPipeline& pipeline, PricedProgram& priced) {
   const NetworkModel usual =
       pipeline.shared_link ? NetworkModel::contention : NetworkModel::latency_bandwidth;
   const NetworkMaker make_network = [&](const std::vector<double>& bandwidth_factor) {
@@ -74,7 +73,7 @@ ConditionedProgram condition(const WhatIf& what_if, const RawPipeline& pipeline,
     return shared_link(priced.program, to_nanoseconds(path.latency), pipeline.shared_link->bytes_per_second,
                        path.bytes_per_second, bandwidth_factor);
   };
-  return {what_if, priced.program, priced.costs, what_if.network.value_or(usual), make_network};
+  return {what_if, priced.program, std::move(priced.costs), what_if.network.value_or(usual), make_network};
 }
 
 }  // namespace
@@ -105,7 +104,7 @@ int simulate_pipeline(const Values& values) {
     const std::string another = as_another_order(shape.kind, shape.ranks, shape.microbatches);
     if (!another.empty()) say("dflop: note: {}\n", another);
   }
-  const PricedProgram priced = make_program(pipeline, order, path);
+  PricedProgram priced = make_program(pipeline, order, path);
   verify(priced.program);
   require_few_spans(outputs, std::ssize(priced.program.instructions));
   const Detail detail = outputs.need_spans() ? Detail::spans : Detail::usage;
