@@ -98,7 +98,7 @@ Table role_table(const RoleRuns& runs) {
                 runs.worst_stage}}};
   if (runs.stalls > 0) {
     table.columns.push_back({"stalled_mean", "tp groups stalled, mean", 1});
-    table.columns.push_back({"stalled_most", "most"});
+    table.columns.push_back({"stalled_most", "max"});
     table.rows[0].emplace_back(runs.stalls);
     table.rows[0].emplace_back(runs.worst.timelines.back().stalls.size());
   }

@@ -173,7 +173,7 @@ Table correction_table(const std::vector<CorrectionCell>& cells) {
 Table drift_table(const DriftAdvice& advice) {
   Table table;
   table.columns = {{"measure", "measure"}, {"planned", "planned", 4}, {"now", "now", 4},
-                   {"least", "least", 4},  {"most", "most", 4},       {"drifted", "drifted"}};
+                   {"least", "min", 4},    {"most", "max", 4},        {"drifted", "drifted"}};
   for (const DriftMeasure& m : advice.measures) {
     const bool flop = m.name == "encoder_flop" || m.name == "llm_flop";
     const double unit = flop ? 1e-12 : 1;
