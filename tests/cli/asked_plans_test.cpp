@@ -45,7 +45,7 @@ TEST(AskedPlans, AScheduleThatIsInfeasibleIsOneToo) {
 TEST(AskedPlans, TheEncoderInBubblesCanBeAskedFor) {
   const Sandbox sandbox;
   const std::string plan =
-      "plan " + kData + "--model llava-ov-llama3-8b --cluster a100-80g:1 --budget 100000 --format json ";
+      "plan " + kData + "--model llava-ov-llama3-8b --cluster a100-80g:1 --budget 20000 --format json ";
   for (const std::string wish : {"--order encoder-in-bubbles", "--layout colocated"}) {
     const RunResult result = sandbox.run(plan + wish);
     ASSERT_EQ(result.exit_code, 0) << wish << ": " << result.err;

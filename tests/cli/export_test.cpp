@@ -66,7 +66,7 @@ struct Export : ::testing::Test {
   RunResult plan(const std::string& options) {
     return sandbox.run(
         "plan --data traces/datasets/vision_mix.csv --modalities image --model llava-ov-llama3-8b "
-        "--cluster a100-80g:2 --gbs 64 --iterations 1 --planner search --budget 100000 " +
+        "--cluster a100-80g:2 --gbs 64 --iterations 1 --planner search --budget 20000 " +
         options);
   }
 };

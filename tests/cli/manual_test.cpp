@@ -99,7 +99,10 @@ TEST(Manual, EveryExampleWorksAndItsJsonSaysItsSchema) {
     ASSERT_EQ(command.example.substr(0, 6), "dflop ");
     const bool says_format = command.example.find(" --format ") != std::string::npos;
     const bool asks_json = command.has_format && !says_format && command.name != "devices";
-    const auto result = sandbox.run(command.example.substr(6) + (asks_json ? " --format json" : ""));
+    // Searches with a small budget: the demo in the README runs with the default one.
+    const bool searches = command.name == "compare";
+    const auto result = sandbox.run(command.example.substr(6) + (asks_json ? " --format json" : "") +
+                                    (searches ? " --budget 20000" : ""));
     if (command.name == "devices") {
       EXPECT_TRUE(result.exit_code == 0 || result.exit_code == 4) << result.err;
       continue;

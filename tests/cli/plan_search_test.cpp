@@ -63,7 +63,7 @@ TEST_F(PlanSearch, ObjectiveIsWhatASimulationOfThePlanSays) {
 
 TEST_F(PlanSearch, ExplainListsPlansFromTheBestOn) {
   const json ranking =
-      search_json("--budget 200000 --explain --dp 2 --order 1f1b");  // with gradients to reduce
+      search_json("--budget 50000 --explain --dp 2 --order 1f1b");  // with gradients to reduce
   const double objective = ranking["objective_s"];
   const double bound = ranking["bound_s"];
   EXPECT_GT(bound, 0);
@@ -98,7 +98,7 @@ TEST_F(PlanSearch, ExplainListsPlansFromTheBestOn) {
       sum += plans[i][share].get<double>();
     EXPECT_NEAR(sum, seconds, 1e-6);
   }
-  const RunResult table = search("--budget 200000 --explain --dp 2 --order 1f1b");
+  const RunResult table = search("--budget 50000 --explain --dp 2 --order 1f1b");
   const std::size_t end = table.out.find("\nwhat gradient reductions of the best wait for");
   ASSERT_NE(end, std::string::npos) << table.out;
   EXPECT_EQ(std::count(table.out.begin(), table.out.begin() + static_cast<std::ptrdiff_t>(end), '\n'),
@@ -113,7 +113,7 @@ TEST_F(PlanSearch, BudgetEndsTheSearch) {
   const json first = search_json("--budget 1 --explain");
   EXPECT_EQ(first["exhausted"], false);
   // Two rounds of the search against many: more rounds never find a worse plan or prove a weaker bound.
-  const json more = search_json("--budget 200000 --explain");
+  const json more = search_json("--budget 50000 --explain");
   EXPECT_GE(first["objective_s"], more["objective_s"]);
   EXPECT_LE(first["bound_s"], more["bound_s"]);
   testing::expect_error(search("--budget 0"), {"--budget", "'0'"});

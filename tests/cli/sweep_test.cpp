@@ -55,7 +55,7 @@ class SweepCells : public testing::SweepTest {
             : " --pipeline-schedule " + chunked.substr(0, colon) +
                   (colon == std::string::npos ? "" : " --chunks " + chunked.substr(colon + 1));
     const std::string recompute = text("recompute") == "default" ? "" : " --recompute " + text("recompute");
-    const std::string scheduler = text("planner") == "search" ? " --scheduler lpt --budget 300000" : "";
+    const std::string scheduler = text("planner") == "search" ? " --scheduler lpt --budget 20000" : "";
     const std::string data = " --data " + text("data") + " --iterations " + number("iterations") +
                              " --seed " + number("seed") +
                              (text("modalities") == "all" ? "" : " --modalities " + text("modalities"));
@@ -111,7 +111,7 @@ TEST_F(SweepCells, AreWhatPlanScheduleAndSimulateGive) {
 
 // The search plans with lpt's microbatches, whichever scheduler the cell then uses.
 TEST_F(SweepCells, OfTheSearchAreThoseOfAPlanByLpt) {
-  sweep(spec({{"planner", {"search"}}, {"scheduler", {"lpt", "auto"}}, {"options", {"--budget 300000"}}}),
+  sweep(spec({{"planner", {"search"}}, {"scheduler", {"lpt", "auto"}}, {"options", {"--budget 20000"}}}),
         "a.sqlite");
   const json cells = rows("a.sqlite");
   ASSERT_EQ(cells.size(), 2U);
