@@ -24,6 +24,16 @@ bool asks_for_help(const Values& values) {
   return values.count("help") + values.count("help-all") > 0;
 }
 
+/// Returns "; it is an option of 'simulate', 'replay'", or nothing if no command has the option.
+std::string commands_with(const std::string& option) {
+  std::vector<std::string> names;
+  for (const Command& command : commands()) {
+    const std::vector<Option>& rows = command.options.rows();
+    if (std::ranges::find(rows, option, &Option::name) != rows.end()) names.push_back(command.name);
+  }
+  return names.empty() ? "" : fmt::format("; it is an option of '{}'", fmt::join(names, "', '"));
+}
+
 /// Arguments are the options of a command, with the places of those from a recipe.
 struct Arguments {
   Values values;
@@ -38,6 +48,9 @@ Arguments parse(const Command& command, const std::vector<std::string>& typed) {
   try {
     const RecipeArguments all = takes_recipes ? with_recipe(command.options, typed) : RecipeArguments{typed};
     parsed = {parse_arguments(command.options, all.arguments, true), all.places};
+  } catch (const UnknownOption& error) {
+    throw Error(ErrorKind::usage, fmt::format("{}{}; see 'dflop {} --help'", error.message(),
+                                              commands_with(error.option()), command.name));
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::usage) throw;
     throw Error(ErrorKind::usage, fmt::format("{}; see 'dflop {} --help'", error.message(), command.name));

@@ -205,8 +205,9 @@ Values parse_arguments(const Options& options, const std::vector<std::string>& a
   } catch (const po::unknown_option& unknown) {
     std::vector<std::string> names;
     for (const Option& row : options.rows()) names.push_back("--" + row.name);
-    throw Error(ErrorKind::usage,
-                unknown.what() + did_you_mean(unknown.get_option_name(), {names.begin(), names.end()}));
+    const std::string found = unknown.get_option_name();
+    throw UnknownOption(found.substr(std::min(found.size(), found.find_first_not_of('-'))),
+                        did_you_mean(found, {names.begin(), names.end()}));
   } catch (const po::invalid_option_value& problem) {
     refuse_kind(options, problem, with_own_names(options, arguments));
   } catch (const po::error& problem) {

@@ -117,10 +117,22 @@ class Options {
 
 using Values = boost::program_options::variables_map;
 
+/// An UnknownOption is an Error (usage) about an option that is not declared.
+class UnknownOption final : public Error {
+ public:
+  UnknownOption(const std::string& option, const std::string& suggestion)
+      : Error(ErrorKind::usage, "unknown option '--" + option + "'" + suggestion), option_(option) {}
+
+  const std::string& option() const { return option_; }  ///< without dashes
+
+ private:
+  std::string option_;
+};
+
 /// Parses arguments. Option names must not be abbreviated: an abbreviation could become ambiguous when
 /// options are added. With `offers_help`, "--help", "-h" and "--help-all" are options, too, and with them
 /// required options may be missing.
-/// @throws Error (usage) that says what is wrong
+/// @throws UnknownOption; Error (usage) that says what is wrong
 Values parse_arguments(const Options& options, const std::vector<std::string>& arguments, bool offers_help);
 
 /// An OptionError is an Error (usage) about one option.

@@ -301,6 +301,10 @@ int run_plan(const Values& values) {
     write_file_atomically(*out, with_provenance(to_json(*result.plan), made_here(values, target, data)));
   }
   if (kind.searches) say("dflop: {}\n", describe_proof(result, target.cluster.gpus()));
+  if (!by_wish && values["planner"].defaulted()) {
+    say("dflop: note: '{}' is the published method; '--planner search' usually finds a faster plan\n",
+        planner);
+  }
   if (result.seeds_outside > 0) {
     say("dflop: note: {} of the seed plans do not match the options and were ignored\n",
         result.seeds_outside);
@@ -376,10 +380,10 @@ The bound of search is proven for all plans in its space, with any cut of their 
 the samples to microbatches (docs/tasks.md). --order encoder-in-bubbles or --layout colocated asks for a plan in
 which each LLM group also holds the whole encoder.
 
-An option that is given fixes its part for all planners. If a layout, tp, pp, dp or number of microbatches is
-given, search chooses the rest (--pipeline-schedule then takes any order) or names the option that cannot be
-satisfied. The text below the table lists what was assumed and chosen. Exit code 3 if nothing fits, with the
-reason; JSON then has schema dflop.infeasible and the reason under the key infeasible.)",
+Options for recomputation, placement and similar parts fix them for all planners. If a layout, tp, pp, dp or
+number of microbatches is given, search plans: it chooses the rest (--pipeline-schedule then takes any order) or
+names the option that cannot be satisfied. The text below the table lists what was assumed and chosen. Exit code 3
+if nothing fits, with the reason; JSON then has schema dflop.infeasible and the reason under the key infeasible.)",
       .example =
           "dflop plan --data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --cluster a100-80g:4 "
           "--gbs 512 --out plan.json",

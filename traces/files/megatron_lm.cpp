@@ -50,7 +50,8 @@ std::vector<std::string> unsaid_by_options(const Plan& plan) {
   if (divides_batch(plan)) {
     unsaid.push_back(fmt::format(
         "schedule: each microbatch gets the next {} samples of its dp rank, as with 'dflop schedule "
-        "--scheduler sequential'; the plan's microbatches {} and have uneven numbers of samples: to use "
+        "--scheduler sequential --no-respect-memory', which is slower than the plan and may need more memory: "
+        "simulate it first. The plan's microbatches {} and have uneven numbers of samples: to use "
         "them, the data loader packs each into one sample, and the options are --micro-batch-size 1 "
         "--global-batch-size {}, which count microbatches",
         plan.gbs / plan.bins(), made, plan.bins()));

@@ -91,8 +91,9 @@ std::vector<std::string> unsaid_of(const Plan& plan) {
   const int samples = plan.gbs / plan.microbatches;
   unsaid.push_back(fmt::format(
       "schedule: each microbatch gets the next {} samples of the data, {} for each dp rank of the "
-      "encoder and {} for each of the LLM, as with 'dflop schedule --scheduler sequential'; the plan's "
-      "microbatches {}",
+      "encoder and {} for each of the LLM, as with 'dflop schedule --scheduler sequential "
+      "--no-respect-memory', which is slower than the plan and may need more memory: simulate it first. The "
+      "plan's microbatches {}",
       samples, samples / plan.encoder.dp, samples / plan.llm.dp,
       plan.objective ? fmt::format("are made for a small {}", to_string(*plan.objective))
                      : "are made by a scheduler"));
