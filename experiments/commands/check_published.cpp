@@ -6,9 +6,9 @@
 #include "experiments/checks/published/validation.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
+#include "experiments/options/shared_options.hpp"
 #include "experiments/presets/presets.hpp"
-#include "experiments/studies/options.hpp"
-#include "experiments/studies/profile_option.hpp"
+#include "experiments/studies/named_profile.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {

@@ -3,9 +3,10 @@
 
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
-#include "experiments/studies/options.hpp"
-#include "experiments/studies/profile_option.hpp"
-#include "experiments/studies/what_if/what_if.hpp"
+#include "experiments/options/conditions.hpp"
+#include "experiments/options/profile_options.hpp"
+#include "experiments/options/shared_options.hpp"
+#include "experiments/studies/named_profile.hpp"
 #include "experiments/trust/schedule_check.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/files/schedule.hpp"

@@ -3,9 +3,11 @@
 
 #include "costmodel/analytic/flops.hpp"
 #include "experiments/cli/command.hpp"
+#include "experiments/options/batch_options.hpp"
+#include "experiments/options/data_options.hpp"
+#include "experiments/options/shared_options.hpp"
 #include "experiments/presets/presets.hpp"
 #include "experiments/studies/data.hpp"
-#include "experiments/studies/options.hpp"
 #include "traces/data/profile.hpp"
 #include "traces/files/samples.hpp"
 #include "traces/shards/shard_list.hpp"

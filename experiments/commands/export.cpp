@@ -3,8 +3,9 @@
 
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
+#include "experiments/options/provenance_options.hpp"
+#include "experiments/options/shared_options.hpp"
 #include "experiments/studies/made_by.hpp"
-#include "experiments/studies/options.hpp"
 #include "experiments/studies/plan_export.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/text/text_file.hpp"

@@ -11,6 +11,7 @@
 #include "core/refuse.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
+#include "experiments/options/provenance_options.hpp"
 #include "experiments/options/shared_options.hpp"
 #include "experiments/studies/made_by.hpp"
 #include "experiments/studies/plan_files.hpp"

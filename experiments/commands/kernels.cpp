@@ -11,13 +11,15 @@
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/cli/stop_signals.hpp"
+#include "experiments/options/batch_options.hpp"
+#include "experiments/options/data_options.hpp"
+#include "experiments/options/live/device_options.hpp"
+#include "experiments/options/profile_options.hpp"
+#include "experiments/options/provenance_options.hpp"
 #include "experiments/options/shared_options.hpp"
 #include "experiments/presets/presets.hpp"
-#include "experiments/studies/made_by.hpp"
-#include "experiments/studies/options.hpp"
 #include "experiments/training/kernels.hpp"
 #include "experiments/training/live_setup.hpp"
-#include "experiments/training/tp_modes.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {

@@ -12,7 +12,12 @@
 #include "experiments/cli/picture.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/commands/simulate.hpp"
+#include "experiments/options/conditions.hpp"
+#include "experiments/options/explain_options.hpp"
+#include "experiments/options/profile_options.hpp"
+#include "experiments/options/provenance_options.hpp"
 #include "experiments/options/shared_options.hpp"
+#include "experiments/options/stage_gpu_option.hpp"
 #include "experiments/studies/evaluation.hpp"
 #include "experiments/studies/plan_files.hpp"
 #include "experiments/studies/target.hpp"
@@ -306,7 +311,8 @@ int simulate_plan(const Values& values) {
     refuse_given(values, {"stage-gpu"},
                  "needs a plan whose stages have their own GPUs, but stages of "
                  "this plan share GPUs");
-  const StageGpus gpus(values, target.model, target.cluster, plan_stages(plan, target.model).size());
+  const StageGpus gpus(read_stage_gpus(values, target.cluster, plan_stages(plan, target.model).size()),
+                       target.model, target.cluster);
   const auto reprice = [&](const Iteration& iteration, ProgramCosts& costs) {
     gpus.reprice(iteration, costs);
   };

@@ -8,10 +8,11 @@
 
 #include "core/order/pipeline_order.hpp"
 #include "core/timeline.hpp"
+#include "experiments/cli/option_values.hpp"
+#include "experiments/cli/table.hpp"
 #include "experiments/studies/explain.hpp"
-#include "experiments/studies/made_by.hpp"
-#include "experiments/studies/options.hpp"
 #include "experiments/studies/what_if/stage_gpus.hpp"
+#include "traces/files/provenance.hpp"
 
 namespace dflop {
 

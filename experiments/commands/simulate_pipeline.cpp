@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/program/lowering.hpp"
+#include "experiments/options/conditions.hpp"
+#include "experiments/options/explain_options.hpp"
 #include "experiments/studies/explain.hpp"
 #include "experiments/studies/what_if/what_if.hpp"
 #include "experiments/trust/assumptions.hpp"

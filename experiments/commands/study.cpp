@@ -7,7 +7,7 @@
 #include "experiments/checks/paper/page.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
-#include "experiments/studies/made_by.hpp"
+#include "experiments/options/provenance_options.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {

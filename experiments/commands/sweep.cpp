@@ -8,8 +8,8 @@
 
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/say.hpp"
+#include "experiments/options/provenance_options.hpp"
 #include "experiments/presets/presets.hpp"
-#include "experiments/studies/made_by.hpp"
 #include "experiments/sweep/spec.hpp"
 #include "experiments/sweep/store.hpp"
 #include "experiments/trust/assumptions.hpp"

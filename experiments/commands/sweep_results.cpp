@@ -12,7 +12,7 @@
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/picture.hpp"
 #include "experiments/cli/say.hpp"
-#include "experiments/studies/made_by.hpp"
+#include "experiments/options/provenance_options.hpp"
 #include "experiments/sweep/chart.hpp"
 #include "experiments/sweep/store.hpp"
 #include "experiments/trust/assumptions.hpp"

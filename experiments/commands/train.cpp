@@ -7,7 +7,11 @@
 #include "experiments/cli/recipe.hpp"
 #include "experiments/commands/train_job.hpp"
 #include "experiments/commands/train_settings.hpp"
-#include "experiments/studies/options.hpp"
+#include "experiments/options/live/device_options.hpp"
+#include "experiments/options/live/held_out_options.hpp"
+#include "experiments/options/live/kernel_options.hpp"
+#include "experiments/options/live/optimizer_options.hpp"
+#include "experiments/options/shared_options.hpp"
 #include "experiments/training/train_run.hpp"
 #include "solver/schedulers/schedulers.hpp"
 

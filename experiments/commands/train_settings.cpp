@@ -9,10 +9,14 @@
 
 #include "core/refuse.hpp"
 #include "experiments/cli/value_text.hpp"
+#include "experiments/options/live/device_options.hpp"
+#include "experiments/options/live/held_out_options.hpp"
+#include "experiments/options/live/kernel_options.hpp"
+#include "experiments/options/live/optimizer_options.hpp"
+#include "experiments/options/profile_options.hpp"
+#include "experiments/options/provenance_options.hpp"
+#include "experiments/options/scheduler_options.hpp"
 #include "experiments/presets/presets.hpp"
-#include "experiments/studies/made_by.hpp"
-#include "experiments/studies/options.hpp"
-#include "experiments/studies/profile_option.hpp"
 #include "traces/files/specs.hpp"
 
 namespace dflop {

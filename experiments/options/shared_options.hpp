@@ -1,5 +1,5 @@
 // Options that several commands share are declared here, once for all of them: an option has the same help
-// everywhere. studies/options.hpp reads their values.
+// everywhere. The other files of this folder read their values.
 #pragma once
 
 #include <string>

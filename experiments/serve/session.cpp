@@ -11,7 +11,7 @@
 #include "costmodel/analytic/flops.hpp"
 #include "experiments/serve/batch_window.hpp"
 #include "experiments/serve/item_batches.hpp"
-#include "experiments/studies/profile_option.hpp"
+#include "experiments/studies/named_profile.hpp"
 #include "experiments/studies/target.hpp"
 #include "solver/schedulers/schedulers.hpp"
 #include "solver/service/scheduling_service.hpp"

@@ -17,6 +17,12 @@
 
 namespace dflop {
 
+/// The max number of samples in a global batch.
+inline constexpr std::int64_t kMaxGbs = 65'536;
+
+/// The max number of samples in all iterations together: about a gigabyte.
+inline constexpr std::int64_t kMaxSamplesInAll = 4'000'000;
+
 /// A BatchStream returns consecutive pieces of a seeded shuffle of the samples, reshuffled after each pass.
 /// The same samples, gbs and seed give the same batches. A copy continues independently from the same
 /// position; the samples are shared.

@@ -12,23 +12,12 @@
 #include "core/program.hpp"
 #include "core/timeline.hpp"
 #include "experiments/cli/table.hpp"
-#include "experiments/studies/options.hpp"
 #include "sim/analysis/critical_path.hpp"
 #include "sim/analysis/relaxations.hpp"
 #include "sim/conditions.hpp"
 #include "traces/files/timeline.hpp"
 
 namespace dflop {
-
-/// Adds --explain and --html.
-void add_explain_options(Options& options);
-
-/// Rejects --explain with a format that can hold only one table.
-/// @throws Error (usage)
-void require_room_for_explanation(const Values& values, Format format);
-
-/// Returns whether --explain or --html was given.
-bool wants_explanation(const Values& values);
 
 struct Gain {
   Relaxation relaxation;
@@ -69,9 +58,6 @@ std::string explanation_text(const Explanation& explanation);
 
 /// Returns {"iteration", "makespan_s", "critical_path": [...], "gains": [...]}.
 nlohmann::ordered_json explanation_json(const Explanation& explanation);
-
-/// Returns the explanation for --explain, or null if only --html was given.
-const Explanation* printed(const Values& values, const std::optional<Explanation>& explanation);
 
 /// Returns the critical path with names such as "stage 2 backward mb 5" and "message 1->2 mb 3"; empty
 /// without a path.

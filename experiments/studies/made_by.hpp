@@ -4,28 +4,16 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
-#include "experiments/cli/option_values.hpp"
-#include "experiments/studies/plan_files.hpp"
+#include "core/plan.hpp"
 #include "experiments/studies/target.hpp"
 #include "traces/files/provenance.hpp"
 
 namespace dflop {
 
-/// Returns the version of this program, its commit, the command, the machine, and --gbs and --seed if
-/// `values` have them.
-Provenance made_here(const Values& values);
-
 /// Returns a provenance completed for a result about a model on a cluster.
 Provenance with_target(Provenance made_by, const Target& target);
-/// Returns made_here() for a result about a model on a cluster.
-Provenance made_here(const Values& values, const Target& target);
-
-/// Returns the same for a result that also depends on data.
-Provenance made_here(const Values& values, const Target& target, const DataOrigin& data);
-
-/// Returns the same for a result made from a plan and its schedule, with their data and batches.
-Provenance made_here(const Values& values, const PlanFiles& files);
 
 /// Returns the origin of a plan. Its hash depends on the plan's contents, not on the bytes of the file.
 Origin origin_of(const Plan& plan, const std::string& name);
@@ -44,15 +32,6 @@ void note_changed_files(const std::string& file, const std::optional<Provenance>
 
 /// Prints a note to standard error if a plan that was made with a profile is used without one.
 void note_profile_of(const std::string& file, const std::optional<Provenance>& made_by);
-
-/// Adds --mixed.
-void add_mixed_option(Options& options);
-
-/// Checks that two files belong together.
-/// @throws Error (input) naming both if they were made with different models, clusters or data, unless
-/// --mixed allows this. In that case, prints a note to standard error.
-void require_together(const Values& values, const std::string& file, const std::optional<Provenance>& made_by,
-                      const std::string& other, const std::optional<Provenance>& others);
 
 /// A HostLoad measures the machine's load from other processes during its lifetime.
 class HostLoad {

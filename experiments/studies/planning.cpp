@@ -19,6 +19,12 @@ std::string marked(const Plan& plan) {
   return describe(plan) + std::string(is_unconfirmed(plan.layout) ? kUnconfirmed : "");
 }
 
+bool divides_heads(const TransformerSpec& module, int tp) {
+  if (module.layers == 0 || tp == 1) return true;
+  const bool divides_kv = module.kv_heads < tp ? tp % module.kv_heads == 0 : module.kv_heads % tp == 0;
+  return module.heads % tp == 0 && divides_kv;
+}
+
 namespace {
 
 /// Discards a plan whose tp is not allowed. Only planners that check this themselves avoid such plans.

@@ -23,6 +23,9 @@ constexpr bool is_unconfirmed(Layout layout) {
 /// Returns describe(plan), with kUnconfirmed if it applies.
 std::string marked(const Plan& plan);
 
+/// Returns whether a module's heads can be split over tp ranks without padding; KV heads may be copied.
+bool divides_heads(const TransformerSpec& module, int tp);
+
 /// A PlanningInput holds everything that a planner plans with. All referenced objects must outlive it.
 struct PlanningInput {
   const Target& target;

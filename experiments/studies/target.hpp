@@ -9,7 +9,7 @@
 
 #include "core/iteration/iteration.hpp"
 #include "costmodel/analytic/analytic.hpp"
-#include "experiments/studies/profile_option.hpp"
+#include "experiments/studies/named_profile.hpp"
 #include "sim/engine.hpp"
 #include "traces/files/provenance.hpp"
 

@@ -16,6 +16,7 @@
 #include "core/support/parallel.hpp"
 #include "costmodel/analytic/flops.hpp"
 #include "experiments/presets/presets.hpp"
+#include "experiments/studies/data.hpp"
 #include "experiments/studies/headroom.hpp"
 #include "experiments/sweep/spec.hpp"
 #include "experiments/trust/roles.hpp"

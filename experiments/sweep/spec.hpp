@@ -9,9 +9,10 @@
 #include <vector>
 
 #include "core/iteration/planner.hpp"
-#include "experiments/studies/options.hpp"
+#include "experiments/studies/scheduling.hpp"
 #include "experiments/studies/what_if/what_if.hpp"
 #include "experiments/sweep/row.hpp"
+#include "traces/preprocess/preprocess.hpp"
 
 namespace dflop {
 

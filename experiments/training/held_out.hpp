@@ -33,12 +33,6 @@ struct HeldOutData {
 /// The max number of batches to evaluate unless the user gives one.
 constexpr std::int64_t kMaxHeldOutBatches = 100;
 
-/// Adds --eval-data, --eval-every and --eval-steps.
-void add_held_out_options(Options& options);
-/// Reads these options; nothing without --eval-data.
-/// @throws Error (usage) for the others without it; as read_samples() and open_shards(), and Error (input)
-/// for fewer samples than a step of the plan needs
-std::optional<HeldOutData> read_held_out(const Values& values, const TrainJob& job);
 /// Returns the values that must be equal in all processes of a run.
 std::string describe(const std::optional<HeldOutData>& data);
 

@@ -1,17 +1,16 @@
-// Live runs may choose kernels. This file has their options, the file of measured times, and a run's kernel
+// Live runs may choose kernels. This file has their request, the file of measured times, and a run's kernel
 // planner with its saved state.
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "backend/run/live_executor.hpp"
 #include "backend/world.hpp"
 #include "core/kernel_choice/kernel_planner.hpp"
 #include "experiments/cli/option_values.hpp"
-#include "experiments/studies/profile_option.hpp"
+#include "experiments/studies/named_profile.hpp"
 #include "experiments/training/live_setup.hpp"
 #include "traces/files/kernels.hpp"
 #include "traces/files/provenance.hpp"
@@ -26,12 +25,6 @@ struct KernelRequest {
 
 /// The default file.
 inline constexpr const char* kKernelFile = "dflop.kernels";
-
-/// Adds --kernels and --kernels-file.
-void add_kernel_options(Options& options);
-/// Reads these options. @throws Error (usage) for learning on an asynchronous device, and for parts of a GPU,
-/// because kernels are measured on whole devices
-KernelRequest read_kernel_request(const Values& values, const LiveDevice& device);
 
 /// Returns the properties of the world's devices that durations depend on.
 KernelMachine kernel_machine(const World& world);

@@ -1,15 +1,16 @@
 // This file sets up live runs of a plan: the device, and the profile for predictions.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "backend/world.hpp"
 #include "core/plan.hpp"
 #include "core/program.hpp"
 #include "costmodel/profiled/profiled.hpp"
-#include "experiments/studies/options.hpp"
 #include "kernels/kernels.hpp"
 
 namespace dflop {
@@ -40,39 +41,21 @@ void require_device(const LiveDevice& device, const Plan& plan);
 /// Makes the world for a plan's ranks. @throws as the functions above
 std::unique_ptr<World> make_live_world(const LiveDevice& device, const Plan& plan);
 
-/// Adds --device, --partition, --dtype, --attention-sums and --attention-workspace.
-void add_live_options(Options& options);
-/// Reads a device that must be present. @throws Error (usage), (no_device)
-LiveDevice read_live_device(const Values& values);
-/// Reads a device on which one process runs all ranks, like read_live_device().
-LiveDevice read_local_device(const Values& values);
-/// Reads --attention-sums, for any device.
-AttentionSums read_attention_sums(const Values& values);
-/// Reads --dtype. @throws Error (usage)
-DType read_dtype(const Values& values);
-
 /// Returns the number of processors that this process may use, for the host; 0 for other devices, whose ranks
 /// do not take turns.
 int default_cores(const LiveDevice& device);
 /// Returns the default max number of tokens in the points of a profile, if the microbatches are unknown: few
 /// on a host, where many tokens take long, and on a GPU as many as its microbatches have.
 std::int64_t usual_most_tokens(const LiveDevice& device);
-/// Adds --cores and --device-cores.
-void add_cores_option(Options& options);
-/// Reads --cores; default_cores() by default; 0: ranks do not take turns. @throws Error (usage)
-int read_cores(const Values& values, const LiveDevice& device);
-/// Adds only --device-cores.
-void add_device_cores_option(Options& options);
-/// Reads --device-cores. @throws Error (usage) with a device other than the host
-int read_device_cores(const Values& values, const LiveDevice& device);
 
 /// Checks that a plan can be trained.
 /// @throws Error (input), naming `where`, for a tp over which a live run cannot split the model, for more
 /// samples per step than live runs support, or as require_live().
 void require_trainable(const Plan& plan, const ModelSpec& model, const std::string& where);
 
-/// Reads --foreign-profile, which belongs to --profile. @throws Error (usage)
-bool read_foreign_profile(const Values& values);
+/// Checks that a model can run live in these modes.
+/// @throws Error (usage) for a tp that cannot split the model's parts, else as require_live()
+void require_tp_modes(const ModelSpec& model, const std::vector<TpMode>& modes);
 
 /// Checks that a profile is for the device and model. `path` names the profile in errors. `elsewhere`: it may
 /// have been measured on another machine.

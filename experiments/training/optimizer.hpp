@@ -11,7 +11,6 @@
 
 #include "backend/model/parameter_store.hpp"
 #include "core/names.hpp"
-#include "experiments/studies/options.hpp"
 
 namespace dflop {
 
@@ -53,9 +52,6 @@ struct OptimizerChoice {
   OptimizerStep at(std::int64_t step) const;
 };
 
-void add_optimizer_options(Options& options);
-/// Reads the optimizer options, for a training of `steps` steps. @throws Error (usage)
-OptimizerChoice read_optimizer(const Values& values, std::int64_t steps);
 /// Rejects contradictory options. @throws Error (usage)
 void check_optimizer(const OptimizerChoice& choice);
 

@@ -13,7 +13,7 @@
 #include "experiments/cli/say.hpp"
 #include "experiments/cli/stop_signals.hpp"
 #include "experiments/presets/presets.hpp"
-#include "experiments/studies/profile_option.hpp"
+#include "experiments/studies/named_profile.hpp"
 #include "experiments/training/checkpoint.hpp"
 #include "experiments/training/export.hpp"
 #include "experiments/training/live_setup.hpp"

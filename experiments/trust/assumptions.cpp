@@ -10,7 +10,7 @@
 #include "core/program/lowering.hpp"
 #include "experiments/charts/charts.hpp"
 #include "experiments/presets/presets.hpp"
-#include "experiments/studies/options.hpp"
+#include "experiments/studies/data.hpp"
 
 namespace dflop {
 namespace {

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "experiments/presets/presets.hpp"
-#include "experiments/studies/options.hpp"
 #include "experiments/trust/assumptions.hpp"
 
 namespace dflop {
@@ -18,13 +17,6 @@ struct Overhead {
 
   double sum() const;
 };
-
-/// Adds --overhead.
-void add_overhead_option(Options& options);
-
-/// Reads --overhead: 0.05, or parts by name. "allowance" stands for the value in the cluster's notes.
-/// @throws Error (usage) for an unknown or repeated name, and for an allowance that the notes lack
-Overhead read_overhead(const Values& values, const std::vector<NamedNotes>& notes);
 
 /// Adds what a step does not include, the measured allowance for it and, for a training run, the overhead
 /// included in the hours.

@@ -8,7 +8,7 @@
 
 #include "core/model.hpp"
 #include "experiments/presets/presets.hpp"
-#include "experiments/studies/options.hpp"
+#include "experiments/studies/planning.hpp"
 #include "tests/cli/run.hpp"
 
 namespace dflop {

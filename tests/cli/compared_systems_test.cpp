@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "experiments/studies/comparison.hpp"
-#include "experiments/studies/options.hpp"
+#include "experiments/studies/data.hpp"
+#include "experiments/studies/setting.hpp"
 #include "tests/cli/run.hpp"
+#include "traces/preprocess/preprocess.hpp"
 
 namespace dflop {
 namespace compared_systems_test {

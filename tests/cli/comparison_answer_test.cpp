@@ -6,10 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "experiments/cli/option_values.hpp"
 #include "experiments/reports/comparison.hpp"
 #include "experiments/reports/comparison_page.hpp"
-#include "experiments/studies/options.hpp"
+#include "experiments/studies/data.hpp"
 #include "tests/cli/run.hpp"
+#include "traces/preprocess/preprocess.hpp"
 
 namespace dflop {
 namespace comparison_answer_test {

@@ -9,6 +9,7 @@
 
 #include "backend/world.hpp"
 #include "core/error.hpp"
+#include "experiments/options/live/kernel_options.hpp"
 #include "experiments/training/kernels.hpp"
 #include "tests/cli/run.hpp"
 #include "tests/cli/shared_plan.hpp"

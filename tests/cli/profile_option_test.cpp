@@ -6,7 +6,7 @@
 
 #include "costmodel/profiled/profiled.hpp"
 #include "experiments/presets/presets.hpp"
-#include "experiments/studies/profile_option.hpp"
+#include "experiments/studies/named_profile.hpp"
 #include "tests/cli/run.hpp"
 #include "tests/traces/profile_fixtures.hpp"
 #include "traces/files/specs.hpp"

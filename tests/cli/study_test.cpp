@@ -9,7 +9,9 @@
 
 #include "experiments/checks/paper/hand_set.hpp"
 #include "experiments/checks/paper/studies.hpp"
+#include "experiments/studies/data.hpp"
 #include "tests/cli/run.hpp"
+#include "traces/preprocess/preprocess.hpp"
 
 namespace dflop {
 namespace study_test {

@@ -5,8 +5,11 @@
 
 #include "core/program/lowering.hpp"
 #include "experiments/checks/paper/correction_study.hpp"
+#include "experiments/studies/batches.hpp"
+#include "experiments/studies/data.hpp"
 #include "sim/engine.hpp"
 #include "solver/schedulers/schedulers.hpp"
+#include "traces/preprocess/preprocess.hpp"
 
 namespace dflop {
 namespace training_correction_test {

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "experiments/studies/data.hpp"
 #include "experiments/studies/headroom.hpp"
 #include "experiments/trust/roles.hpp"
 #include "experiments/trust/spread.hpp"
@@ -21,6 +22,7 @@
 #include "tests/cli/run.hpp"
 #include "tests/cli/sweep_fixture.hpp"
 #include "traces/files/plan.hpp"
+#include "traces/preprocess/preprocess.hpp"
 
 namespace dflop {
 namespace trust_test {

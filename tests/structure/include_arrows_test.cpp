@@ -109,27 +109,28 @@ constexpr Wing kWings[] = {
     {"experiments", "cli", ""},
     {"experiments", "presets", ""},
     {"experiments", "charts", ""},
-    {"experiments", "options", "cli"},
-    {"experiments", "studies", "cli options presets"},
-    {"experiments", "studies/what_if", "cli options presets studies"},
+    {"experiments", "studies", "cli presets"},
+    {"experiments", "studies/what_if", "cli presets studies"},
     {"experiments", "trust", "cli presets charts studies studies/what_if"},
-    {"experiments", "sweep", "cli presets charts studies studies/what_if trust"},
-    {"experiments", "training", "cli options presets charts studies"},
+    {"experiments", "options", "cli presets studies studies/what_if trust"},
+    {"experiments", "sweep", "cli presets charts studies studies/what_if trust options"},
+    {"experiments", "training", "cli presets charts studies"},
+    {"experiments", "options/live", "cli options training"},
     {"experiments", "checks/published", "cli presets studies"},
     {"experiments", "checks/runs", "cli charts studies studies/what_if training"},
     {"experiments", "checks/paper", "cli presets charts studies"},
     {"experiments", "reports", "cli charts studies"},
     {"experiments", "serve", "studies"},
     {"experiments", "commands",
-     "cli presets charts options studies studies/what_if trust sweep training checks/published checks/runs "
-     "checks/paper reports serve"},
+     "cli presets charts studies studies/what_if trust options sweep training options/live checks/published "
+     "checks/runs checks/paper reports serve"},
     {"experiments", "examples", "cli presets studies"},
     {"experiments", ".", "cli"},
 };
 
 /// The wings of experiments/ that run models live. Only they may include backend/: a simulation needs no
 /// device.
-const std::set<std::string> kLiveWings = {"training", "checks/runs", "commands", "examples"};
+const std::set<std::string> kLiveWings = {"training", "options/live", "checks/runs", "commands", "examples"};
 
 /// The files that may include COIN headers: one for integer programs, one for linear ones.
 const std::set<std::string> kCoinFiles = {"solver/bins/ilp.cpp", "solver/makespan/bound.cpp"};

@@ -11,7 +11,7 @@
 
 #include "core/names.hpp"
 #include "core/sample.hpp"
-#include "experiments/studies/options.hpp"
+#include "experiments/studies/setting.hpp"
 
 namespace dflop {
 

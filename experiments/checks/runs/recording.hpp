@@ -5,7 +5,7 @@
 #include <string>
 
 #include "experiments/checks/runs/study.hpp"
-#include "experiments/studies/profile_option.hpp"
+#include "experiments/studies/named_profile.hpp"
 #include "traces/files/timeline.hpp"
 
 namespace dflop {

@@ -2,44 +2,19 @@
 
 #include <fmt/format.h>
 
-#include <cstdint>
-
-#include "experiments/cli/value_text.hpp"
-#include "experiments/presets/presets.hpp"
-#include "experiments/studies/profile_option.hpp"
-
 namespace dflop {
 
-void add_stage_gpu_option(Options& options) {
-  options.add(OptionGroup::what_if,
-              {
-                  {"stage-gpu", repeatable_text("S=CLUSTER"),
-                   "run stage S on the GPU type of this cluster, with the links of the plan's cluster"},
-              });
-}
-
-StageGpus::StageGpus(const Values& values, const ModelSpec& model, const ClusterSpec& cluster,
-                     std::size_t stages)
+StageGpus::StageGpus(const std::map<int, ClusterSpec>& gpus, const ModelSpec& model,
+                     const ClusterSpec& cluster)
     : cluster_(cluster) {
-  for (const std::string& text : read_texts(values, "stage-gpu")) {
-    if (cluster.is_mixed()) refuse_value("stage-gpu", "a plan on GPUs of one type", text);
-    ValueText reader("stage-gpu", "S=CLUSTER", text);
-    const int stage = reader.number(INT32_MIN, INT32_MAX);
-    reader.expect("=");
-    if (stage < 0 || static_cast<std::size_t>(stage) >= stages) {
-      refuse_value("stage-gpu", fmt::format("a stage from 0 to {}", stages - 1), text);
-    }
+  for (const auto& [stage, other] : gpus) {
     ClusterSpec mixed = cluster;
-    const ClusterSpec other = find_uniform_cluster(std::string(reader.rest()));
-    require_speeds(other, "a cluster file of its own");
     mixed.gpu = other.gpu;
     mixed.software = other.software;  // only the kernels: messages and reductions remain those of the plan's
                                       // cluster
     mixed.software.message_overhead = cluster.software.message_overhead;
     mixed.software.node_ring_bandwidth_bytes_per_s = cluster.software.node_ring_bandwidth_bytes_per_s;
-    const auto [place, is_new] =
-        costs_.try_emplace(stage, StageCost{mixed.gpu, AnalyticCostModel(model, mixed)});
-    if (!is_new) refuse_value("stage-gpu", fmt::format("stage {} once", stage), text);
+    costs_.try_emplace(stage, StageCost{mixed.gpu, AnalyticCostModel(model, mixed)});
   }
 }
 

@@ -9,19 +9,14 @@
 #include "core/iteration/iteration.hpp"
 #include "core/timeline.hpp"
 #include "costmodel/analytic/analytic.hpp"
-#include "experiments/studies/options.hpp"
 
 namespace dflop {
 
-/// Adds --stage-gpu.
-void add_stage_gpu_option(Options& options);
-
 class StageGpus {
  public:
-  /// Reads "S=CLUSTER": stage S runs on the GPUs of that cluster; links and nodes remain those of `cluster`.
-  /// @throws Error (usage) naming the option for another form or a stage that the plan does not have; Error
-  /// (input) as find_cluster().
-  StageGpus(const Values& values, const ModelSpec& model, const ClusterSpec& cluster, std::size_t stages);
+  /// Runs each stage of `gpus` on the GPUs of its cluster, which has GPUs of one type. Links and nodes remain
+  /// those of `cluster`, which must outlive this.
+  StageGpus(const std::map<int, ClusterSpec>& gpus, const ModelSpec& model, const ClusterSpec& cluster);
 
   /// Reprices the compute and memory of these stages in an iteration; other costs stay unchanged.
   void reprice(const Iteration& iteration, ProgramCosts& costs) const;

@@ -1,4 +1,4 @@
-#include "experiments/studies/profile_option.hpp"
+#include "experiments/studies/named_profile.hpp"
 
 #include "core/program/lowering.hpp"
 #include "core/refuse.hpp"
@@ -6,7 +6,6 @@
 #include "costmodel/profiled/profiled.hpp"
 #include "costmodel/sample_costs.hpp"
 #include "experiments/cli/say.hpp"
-#include "experiments/options/shared_options.hpp"
 #include "experiments/presets/presets.hpp"
 #include "traces/files/cluster_notes.hpp"
 #include "traces/files/kernels.hpp"
@@ -76,11 +75,6 @@ class MeasuredCostModel final : public SumCostModel {
 
 }  // namespace
 
-void add_profile_option(Options& options) {
-  add_profile_file_option(options);
-  add_kernels_file_option(options, text("FILE"));
-}
-
 NamedProfile read_named_profile(const std::string& path) {
   NamedProfile profile{path, parse_profile_tables(read_text_file(path), path)};
   profile.hash = content_hash(to_json(profile.tables));
@@ -121,18 +115,6 @@ void take_kernels(NamedProfile& profile, const std::string& kernels_file) {
   }
   tables = with_chosen_kernels(std::move(tables), file.table);
   tables.kernels = hash;
-}
-
-std::optional<NamedProfile> read_profile(const Values& values) {
-  const auto path = read_text(values, "profile");
-  if (!path && values.count("kernels-file") > 0) {
-    refuse_option("kernels-file", "needs '--profile FILE'");
-  }
-  if (!path) return std::nullopt;
-  NamedProfile profile = read_named_profile(*path);
-  const auto kernels = read_text(values, "kernels-file");
-  if (kernels) take_kernels(profile, *kernels);
-  return profile;
 }
 
 void require_speeds(const ClusterSpec& cluster, std::string_view option) {
@@ -182,12 +164,6 @@ void require_measured(const NamedProfile& profile, const Plan& plan, const Model
       fmt::format("dflop: note: {}: attention within windows was not measured separately; encoder layers "
                   "with windows are priced by the mean length of their sequences\n",
                   printable(profile.path)));
-}
-
-bool read_extrapolate(const Values& values) {
-  const bool extrapolate = values["extrapolate"].as<bool>();
-  if (extrapolate && values.count("profile") == 0) refuse_option("extrapolate", "needs '--profile FILE'");
-  return extrapolate;
 }
 
 void require_reach(const ProfiledCostModel& cost, const ProfileReach& reach, const std::string& path,

@@ -1,4 +1,5 @@
-// The option --profile makes predictions use measured times instead of a GPU's specifications.
+// A NamedProfile is a file of measured times (--profile), which predictions use instead of a GPU's
+// specifications.
 #pragma once
 
 #include <memory>
@@ -13,7 +14,6 @@
 #include "core/measured/profile.hpp"
 #include "core/plan.hpp"
 #include "costmodel/profiled/profiled.hpp"
-#include "experiments/cli/option_values.hpp"
 #include "traces/files/provenance.hpp"
 
 namespace dflop {
@@ -28,14 +28,6 @@ struct NamedProfile {
 
 /// Reads a file without adjusting it. @throws Error (input) as parse_profile_tables()
 NamedProfile read_named_profile(const std::string& path);
-
-/// Adds --profile and --kernels-file, which belongs to it.
-void add_profile_option(Options& options);
-
-/// Reads --profile, adjusted to the kernels of --kernels-file if that is given; nothing if --profile was not
-/// given.
-/// @throws Error (input) as parse_profile_tables(), parse_kernel_file() and take_kernels()
-std::optional<NamedProfile> read_profile(const Values& values);
 
 /// Adjusts a profile measured with the default kernels to the kernels chosen by a file. A profile measured
 /// with these kernels stays unchanged.
@@ -62,9 +54,6 @@ void require_measured(const NamedProfile& profile, std::span<const Stage> stages
 /// Checks the same for a plan, and prints a note once if attention within windows was not measured
 /// separately.
 void require_measured(const NamedProfile& profile, const Plan& plan, const ModelSpec& model);
-
-/// Reads --extrapolate. @throws Error (usage) without --profile
-bool read_extrapolate(const Values& values);
 
 /// Prints a note once if a program goes beyond a profile's points. `path` names the profile.
 /// @throws Error (input), unless `extrapolate`, for more than twice the measured size on a device that

@@ -1,0 +1,180 @@
+#include "experiments/options/data_options.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <optional>
+#include <string_view>
+
+#include "core/program/loss_weight.hpp"
+#include "experiments/cli/say.hpp"
+#include "experiments/cli/value_text.hpp"
+#include "experiments/studies/data.hpp"
+#include "traces/data/records.hpp"
+#include "traces/media/model_media.hpp"
+#include "traces/shards/shard_list.hpp"
+#include "traces/tokens/chat.hpp"
+
+namespace dflop {
+namespace {
+
+/// Reads "640x480".
+ImageSize read_size(ValueText& text) {
+  constexpr std::int32_t kMax = 1'000'000;
+  ImageSize size;
+  size.width = text.number(1, kMax);
+  text.expect("x");
+  size.height = text.number(1, kMax);
+  return size;
+}
+
+std::vector<Modality> parse_modalities(const std::string& text) {
+  std::vector<Modality> modalities;
+  for (const std::string_view name : split(text, ',')) {
+    const std::optional<Modality> modality = from_string<Modality>(name);
+    if (!modality)
+      refuse_value("modalities", "a comma-separated list of text, image, multi_image, video, audio", text);
+    modalities.push_back(*modality);
+  }
+  return modalities;
+}
+
+/// A DataKind is the content of a data set. Samples count as records.
+enum class DataKind : std::uint8_t { records, conversations, token_ids };
+
+DataKind kind_of_data(const std::string& name) {
+  const std::optional<ShardKind> shards = kind_of_shards(name);
+  if (!shards) return DataKind::records;
+  return *shards == ShardKind::tar ? DataKind::conversations : DataKind::token_ids;
+}
+
+/// Returns whether one of a command's data sets is of a kind, so that options for this kind make sense.
+bool has_data_of(const Values& values, DataKind kind) {
+  for (const char* option : {"data", "eval-data"}) {
+    if (values.count(option) > 0 && kind_of_data(values[option].as<std::string>()) == kind) return true;
+  }
+  return false;
+}
+
+/// Reads the options for shards that apply to this data set. @throws Error (usage) for options that apply to
+/// none of the command's data sets
+DatasetOptions read_dataset_options(const Values& values, const ModelSpec& model, const std::string& name) {
+  constexpr std::int64_t kLongestSample = 1'000'000;
+  std::vector<std::string> given = given_options_of_records(values);
+  std::erase(given, "max-tokens");  // also truncates conversations and token ids
+  if (values.count("modalities") > 0) given.emplace_back("modalities");
+  const bool has_words = kind_of_data(name) == DataKind::conversations;
+  if (!given.empty() && !has_data_of(values, DataKind::records)) {
+    refuse_option(given.front(), "applies only to records, but " + name + " has " +
+                                     (has_words ? "conversations" : "token ids"));
+  }
+  DatasetOptions options;
+  if (const auto form = read_text(values, "chat")) {
+    require_one_of("chat", chat_forms(), *form);
+    if (!has_data_of(values, DataKind::conversations))
+      refuse_option("chat", "applies only to conversations, but " + name + " has token ids");
+    if (has_words) options.chat_form = *form;
+  }
+  const std::int64_t longest = model.max_tokens > 0 ? model.max_tokens : kLongestSample;
+  if (const auto length = read_optional_integer(values, "sequence-length", 1, longest)) {
+    if (!has_data_of(values, DataKind::token_ids))
+      refuse_option("sequence-length", "applies only to token ids, but " + name + " has conversations");
+    if (!has_words) options.sequence_length = *length;
+  }
+  return options;
+}
+
+}  // namespace
+
+std::int64_t read_longest(const Values& values, const ModelSpec& model) {
+  return read_optional_integer(values, "max-tokens", 1, kMaxTokensOfSample).value_or(model.max_tokens);
+}
+
+PreprocessOptions read_preprocess_options(const Values& values, const ModelSpec& model, std::uint64_t seed) {
+  PreprocessOptions options;
+  options.rule = model.preprocess;
+  if (model.architecture) {
+    options.media = std::make_shared<ModelMedia>(model, read_model_processor(model, model.name));
+  }
+  options.max_tokens = read_longest(values, model);
+  options.drop_long = is_set(values, "drop-long");
+  options.seed = seed;
+  const auto image = values["assume-image"].as<std::string>();
+  ValueText image_text("assume-image", "WxH, as 640x480", image);
+  options.assume_image = read_size(image_text);
+  image_text.expect_end();
+  const auto video = values["assume-video"].as<std::string>();
+  ValueText video_text("assume-video", "WxH@FPS, such as 640x360@30", video);
+  options.assume_video.size = read_size(video_text);
+  video_text.expect("@");
+  options.assume_video.fps = video_text.number(0.0, 1e4);
+  video_text.expect_end();
+  if (options.assume_video.fps == 0) video_text.fail();
+  options.assume_text = read_integer(values, "assume-text", 1, kMaxTextTokens);
+  options.strict = values["strict"].as<bool>();
+  if (const auto list = read_text(values, "modalities")) options.modalities = parse_modalities(*list);
+  return options;
+}
+
+std::vector<std::string> given_options_of_records(const Values& values) {
+  std::vector<std::string> given;
+  for (const char* option :
+       {"assume-image", "assume-video", "assume-text", "preprocess", "max-tokens", "drop-long", "strict"}) {
+    if (values.count(option) > 0 && !values[option].defaulted()) given.emplace_back(option);
+  }
+  return given;
+}
+
+std::vector<Sample> read_samples(const Values& values, const ModelSpec& model, std::uint64_t seed,
+                                 const std::string& option, DataOrigin* origin, bool notes) {
+  const auto file = values[option].as<std::string>();
+  if (values[option].defaulted() && !std::filesystem::exists(file)) {
+    refuse_option(option, fmt::format("the default data set {} is not in this folder; name your own", file));
+  }
+  if (kind_of_shards(file)) return open_shards(values, model, option, origin, notes)->samples();
+  const bool is_there = std::filesystem::exists(file);  // a missing file is reported when it is opened
+  if (is_there && values.count("sequence-length") > 0 && !has_data_of(values, DataKind::token_ids))
+    refuse_option("sequence-length", "applies only to token ids, but " + file + " has records or samples");
+  if (is_there && values.count("chat") > 0 && !has_data_of(values, DataKind::conversations))
+    refuse_option("chat", "applies only to conversations, but " + file + " has records or samples");
+  std::vector<Sample> samples = load_samples(file, read_preprocess_options(values, model, seed), notes,
+                                             origin, given_options_of_records(values));
+  if (model.llm.logits_at_once > 0) {  // its runs compute the logits of trained tokens only
+    for (Sample& sample : samples) {
+      if (sample.untrained_tokens == 0) sample.untrained_tokens = sample.llm_tokens - loss_tokens(sample);
+    }
+  }
+  return samples;
+}
+
+std::shared_ptr<const Dataset> open_shards(const Values& values, const ModelSpec& model,
+                                           const std::string& option, DataOrigin* origin, bool notes) {
+  const auto name = values[option].as<std::string>();
+  ModelSpec cut = model;
+  cut.max_tokens = read_longest(values, model);
+  auto data = open_dataset(cut, model.name, name, read_dataset_options(values, cut, name));
+  if (!data->note().empty()) say_once(fmt::format("dflop: note: {}\n", data->note()));
+  if (const std::string text = describe(data->cut(), std::ssize(data->samples())); !text.empty() && notes)
+    say("dflop: note: {}\n", text);
+  if (const LeftOutSamples& left_out = data->left_out(); left_out.count > 0) {
+    say("dflop: note: {} left out, because the model cannot be trained on {}; the first: {}\n",
+        left_out.count == 1 ? "a sample is" : fmt::format("{} samples are", left_out.count),
+        left_out.count == 1 ? "it" : "them", left_out.first);
+  }
+  if (data->samples().empty()) {
+    throw Error(ErrorKind::input,
+                data->left_out().count > 0
+                    ? "no sample is left to train on"
+                    : "expected samples, such as KEY.json next to KEY.jpg in a tar, found none",
+                name);
+  }
+  if (origin != nullptr) {
+    *origin = {{name, data->fingerprint()}, static_cast<std::int64_t>(data->samples().size()), {}};
+    origin->cut = data->cut();
+    if (const std::string text = describe(data->cut(), std::ssize(data->samples())); !text.empty())
+      origin->assumptions.push_back(text);
+  }
+  return data;
+}
+
+}  // namespace dflop
