@@ -95,23 +95,32 @@ std::vector<NamedPlan> read_plans(const Values& values) {
   return plans;
 }
 
+/// A CostsInput says for what costs are needed.
+struct CostsInput {
+  const Values& values;
+  const Target& target;
+  const std::vector<Variant>& variants;
+  const std::vector<Batch>& batches;
+  const VerificationOptions& options;
+};
+
 /// Costs are the costs of the variants: from a profile, from a recording, or from profiles that are measured
 /// now, one for each number of ranks and mode of tp.
 class Costs {
  public:
-  Costs(const Values& values, const Target& target, const std::vector<Variant>& variants,
-        const std::vector<Batch>& batches, const VerificationOptions& options, Provenance& made_by) {
+  Costs(const CostsInput& input, Provenance& made_by) {
+    const Values& values = input.values;
     const std::optional<std::string> profile = read_text(values, "profile");
     const std::optional<std::string> trace = read_text(values, "trace");
     if (profile && trace) refuse_option("trace", "cannot be combined with '--profile'");
     if (trace) {
       refuse_given(values, {"budget-s", "foreign-profile"}, "applies only to profiles, found '--trace'");
-      read_trace(values, *trace, target, options, made_by);
+      read_trace(input, *trace, made_by);
     } else if (profile) {
       refuse_given(values, {"budget-s"}, "applies only if a profile is measured, found '--profile'");
-      read_profile(values, *profile, target, variants, batches, options, made_by);
+      read_profile(input, *profile, made_by);
     } else {
-      measure(values, target, variants, options);
+      measure(input);
     }
   }
 
@@ -125,8 +134,8 @@ class Costs {
   }
 
  private:
-  void read_trace(const Values& values, const std::string& file, const Target& target,
-                  const VerificationOptions& options, Provenance& made_by) {
+  void read_trace(const CostsInput& input, const std::string& file, Provenance& made_by) {
+    const auto& [values, target, variants, batches, options] = input;
     const TimelineFile trace = parse_timelines(read_text_file(file), file);
     const std::string& source = trace.iterations.front().source;
     if (source != options.device.name && !values["mixed"].as<bool>()) {
@@ -145,25 +154,24 @@ class Costs {
     }
   }
 
-  void read_profile(const Values& values, const std::string& file, const Target& target,
-                    const std::vector<Variant>& variants, const std::vector<Batch>& batches,
-                    const VerificationOptions& options, Provenance& made_by) {
+  void read_profile(const CostsInput& input, const std::string& file, Provenance& made_by) {
+    const auto& [values, target, variants, batches, options] = input;
     const std::string text = read_text_file(file);
     const ProfileTables tables = parse_profile_tables(text, file);
     made_by.profile = {file, content_hash(to_json(tables))};  // without provenance, as in fidelity
     const auto cost = std::make_shared<ProfiledCostModel>(tables);
     for (const Variant& variant : variants) {
       const std::unique_ptr<World> world = make_live_world(options.device, variant.plan);
-      require_profile(tables, file, target.model, variant.plan, *world, options.dtype,
-                      read_foreign_profile(values));
+      require_profile(tables, file, variant.plan,
+                      {target.model, *world, options.dtype, read_foreign_profile(values)});
       require_reach(*cost, reach_of(*cost, variant.plan, target.model, batches), file,
                     read_extrapolate(values));
       by_variant_.push_back(cost);
     }
   }
 
-  void measure(const Values& values, const Target& target, const std::vector<Variant>& variants,
-               const VerificationOptions& options) {
+  void measure(const CostsInput& input) {
+    const auto& [values, target, variants, batches, options] = input;
     const StopOnSignals signals;
     const Seconds budget(read_number(values, "budget-s", 0, kMaxCheckBudgetS));
     std::map<std::tuple<int, int, int, bool, double>, std::shared_ptr<const SumCostModel>> measured;
@@ -173,9 +181,9 @@ class Costs {
           measured[{plan.ranks(), plan.encoder.tp, plan.llm.tp, plan.sequence_parallel, plan.encoder_share}];
       if (!cost) {
         say("dflop: measuring a profile with {} ranks (--profile FILE uses an existing one)\n", plan.ranks());
-        cost = std::make_shared<ProfiledCostModel>(measure_for_plan(target.model, plan, options.device,
-                                                                    options.dtype, options.seed, budget,
-                                                                    [&] { signals.check(); }));
+        cost = std::make_shared<ProfiledCostModel>(
+            measure_for_plan(target.model, plan, {options.device, options.dtype, options.seed, budget},
+                             [&] { signals.check(); }));
       }
       by_variant_.push_back(cost);
     }
@@ -238,7 +246,7 @@ int run_verify(const Values& values) {
   input.batches = make_batches(samples, first.gbs, batches, options.seed);
   if (out) check_output_directory(*out, kDifferenceOutputs[0]);
 
-  const Costs costs(values, *target, variants, input.batches, options, made_by);
+  const Costs costs({values, *target, variants, input.batches, options}, made_by);
   input.cost = [&](std::size_t variant, std::size_t batch) -> const SumCostModel& {
     return costs.of(variant, batch);
   };

@@ -109,9 +109,10 @@ BatchStream make_request_batches(const Request& request, const Values& values, D
 /// @throws Stopped after the current part if a signal arrives
 ProfileTables measure(const Request& request, const Plan& plan, const MeasureRequest& what,
                       const StopOnSignals& signals) {
-  return measure_for_plan(
-      request.target->model, plan, request.options.device, request.options.dtype, request.options.seed,
-      request.budget * what.part, [&] { signals.check(); }, what.points);
+  return measure_for_plan(request.target->model, plan,
+                          {request.options.device, request.options.dtype, request.options.seed,
+                           request.budget * what.part, what.points},
+                          [&] { signals.check(); });
 }
 
 /// Checks that the profile fits each plan.
@@ -119,8 +120,8 @@ ProfileTables measure(const Request& request, const Plan& plan, const MeasureReq
 void check_profile(const Request& request, const ProfileTables& profile, const std::string& file) {
   check_plans(request, file, [&](const Plan& plan) {
     const std::unique_ptr<World> world = make_live_world(request.options.device, plan);
-    require_profile(profile, file, request.target->model, plan, *world, request.options.dtype,
-                    request.foreign_profile);
+    require_profile(profile, file, plan,
+                    {request.target->model, *world, request.options.dtype, request.foreign_profile});
   });
 }
 

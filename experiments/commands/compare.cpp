@@ -417,7 +417,7 @@ int run_compare(const Values& values) {
   DataOrigin data;
   input.samples = read_samples(values, target.model, input.seed, "data", &data, false);
   input.batches =
-      make_batches(input.samples, input.gbs, iterations, input.seed, input.delay, target.model, data);
+      make_batches({input.samples, input.gbs, iterations, input.seed, input.delay, target.model}, data);
   input.further = batches_to_fit(input.samples, input.gbs, input.seed);
   if (out) check_output_directory(*out, "report.html");
 

@@ -568,11 +568,10 @@ std::vector<RecordFinding> findings_for_replay(const std::vector<KinetoTrace>& t
   return kept;
 }
 
-/// Returns the timeline file of the steps. @throws Error (input) if there is none
+/// Returns the timeline file of the steps.
 std::string timeline_json(const Values& values, const std::vector<KinetoTrace>& traces,
                           const KinetoRanks& ranks, const PipelineImport& pipeline, const RecordedPlan* plan,
-                          bool has_ranges, const std::vector<KinetoFinding>& findings) {
-  if (has_ranges) require_steps(traces, pipeline);
+                          const std::vector<KinetoFinding>& findings) {
   Provenance made = made_by(values, plan);
   if (!pipeline.steps.empty()) made.first_iteration = pipeline.steps.front().number;
   return to_json(TimelineFile{.iterations = timelines_of(traces, ranks, pipeline),
@@ -615,9 +614,10 @@ int run_import(const Values& values) {
   // If no timeline can be made, the findings say why. They are still printed and checked against --fail-on.
   std::string no_timeline;
   try {
-    if (out)
-      write_file_atomically(*out,
-                            timeline_json(values, traces, ranks, pipeline, plan.get(), has_ranges, findings));
+    if (out) {
+      if (has_ranges) require_steps(traces, pipeline);
+      write_file_atomically(*out, timeline_json(values, traces, ranks, pipeline, plan.get(), findings));
+    }
   } catch (const Error& error) {
     if (!is_fatal || error.kind() != ErrorKind::input) throw;
     no_timeline = error.what();

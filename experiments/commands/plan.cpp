@@ -276,7 +276,8 @@ int run_plan(const Values& values) {
   read_padding(values, target.model, search);
   DataOrigin data;
   const std::vector<Sample> samples = read_samples(values, target.model, seed, "data", &data, false);
-  const std::vector<Batch> batches = make_batches(samples, gbs, iterations, seed, delay, target.model, data);
+  const std::vector<Batch> batches =
+      make_batches({samples, gbs, iterations, seed, delay, target.model}, data);
 
   const auto start = std::chrono::steady_clock::now();
   if (search.time_limit)  // reading has used some of the limit

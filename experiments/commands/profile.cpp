@@ -125,7 +125,7 @@ std::optional<ProfileTables> read_earlier(const Values& values, const ModelSpec&
   if (!path) refuse_option("resume", "needs '--out FILE'");
   if (!std::filesystem::exists(*path)) return std::nullopt;
   ProfileTables earlier = parse_profile_tables(read_text_file(*path), *path);
-  require_measured(earlier, *path, model, world, options.dtype, false);
+  require_measured(earlier, *path, {model, world, options.dtype});
   const ProfileSettings& settings = earlier.settings;
   if (!earlier.kernels.empty()) {
     refuse_input(*path, "expected times of the default kernels, found times with the kernels of a file ({})",

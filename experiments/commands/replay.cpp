@@ -380,8 +380,8 @@ std::vector<ReplayChange> read_changes(const Values& values, OtherPlan* plan, Re
                                        const ReplayReference& reference) {
   std::vector<ReplayChange> changes;
   if (plan != nullptr) {
-    changes.push_back(other_plan("plan " + values["plan"].as<std::string>(), plan->plan, plan->schedule,
-                                 values["schedule"].as<std::string>(), plan->target, part, plan->parts));
+    changes.push_back(other_plan("plan " + values["plan"].as<std::string>(), *plan,
+                                 values["schedule"].as<std::string>(), part, plan->parts));
   }
   if (auto order = read_order_change(values, reference)) changes.push_back(std::move(*order));
   if (const auto ranks = read_evened_ranks(values); !ranks.empty()) changes.push_back(as_others(ranks));
@@ -621,7 +621,7 @@ int run_replay(const Values& values) {
   const bool in_sequence = std::ranges::any_of(trace.iterations, begin_apart);
   for (int k = in_sequence ? 0 : range.begin; k < range.end && (last.empty() || last.back().stalls.empty());
        ++k) {
-    ReplayedIteration replayed = replay_iteration(trace.iterations[k], path, k, changes, conditions, detail,
+    ReplayedIteration replayed = replay_iteration({trace.iterations[k], path, k}, changes, conditions, detail,
                                                   in_sequence ? &sequence : nullptr);
     if (k < range.begin) {  // only the state of the ranks after it matters
       if (plan) plan->parts = {};

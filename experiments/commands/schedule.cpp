@@ -142,7 +142,7 @@ int run_schedule(const Values& values) {
       read_samples(values, target.model, seed, "data", &made_by.data.emplace(), false);
   note_other_cut(plan_path, plan_text, made_by.data->cut);
   const std::vector<Batch> batches =
-      make_batches(samples, plan.gbs, iterations, seed, delay, target.model, *made_by.data);
+      make_batches({samples, plan.gbs, iterations, seed, delay, target.model}, *made_by.data);
 
   std::vector<Seconds> seconds;
   const std::optional<std::string> bins = read_text(values, "bins");
@@ -159,7 +159,7 @@ int run_schedule(const Values& values) {
     if (!values["scheduler"].defaulted())
       refuse_option("scheduler", "cannot be combined with '--bins', which already gives the bins");
   }
-  ScheduleFile schedule = bins ? scheduled_by(parse_bins(read_text_file(*bins), *bins), *bins, plan, target,
+  ScheduleFile schedule = bins ? scheduled_by({*bins, parse_bins(read_text_file(*bins), *bins)}, plan, target,
                                               batches, choice.limits.objective, seed)
                                : schedule_batches(plan, target, batches, choice, seed, &seconds);
   schedule.made_by = made_by;

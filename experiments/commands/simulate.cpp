@@ -249,7 +249,8 @@ Evaluation evaluate_under(WhatIf& what_if, const PlanFiles& files, int traced,
     return evaluate(files.plan, files.target, files.schedule, traced,
                     WhatIfExecutor(what_if, files.target.cluster, reprice), order);
   }
-  const RoleRuns runs = run_roles(files.plan, files.target, files.schedule, what_if, reprice, traced, order);
+  const RoleRuns runs =
+      run_roles(files.plan, files.target, files.schedule, what_if, {reprice, traced, order});
   what_if.gpu = runs.worst_gpu;
   roles = role_table(runs);
   return runs.result();
@@ -340,10 +341,10 @@ int simulate_plan(const Values& values) {
   if (outputs.program) outputs.program_text = program_text(files, order, outputs.made_by);
   const AssumptionBlock assumptions = simulate_assumptions(files);
   outputs.write(
-      result.timelines, result.order, explanation,
-      fmt::format("{} on {}: {}", plan.model, plan.cluster, describe(plan)), summary_table(result), &gpus,
-      (explanation ? reductions_part(explanation->reductions) + sharing_part(explanation->sharing) : "") +
-          assumptions.html());
+      {result.timelines, result.order, explanation,
+       fmt::format("{} on {}: {}", plan.model, plan.cluster, describe(plan)), summary_table(result), &gpus,
+       (explanation ? reductions_part(explanation->reductions) + sharing_part(explanation->sharing) : "") +
+           assumptions.html()});
   if (outputs.order && !order && reads_tables(plan.order))
     note_other_orders(files, result.order, *outputs.order);
   if (stalled) {
@@ -387,19 +388,18 @@ SimulateOutputs read_simulate_outputs(const Values& values) {
           ""};
 }
 
-void SimulateOutputs::write(std::span<const Timeline> iterations, const PipelineOrder& steps,
-                            const std::optional<Explanation>& explanation, const std::string& title,
-                            const Table& summary, const StageGpus* gpus, const std::string& part) const {
+void SimulateOutputs::write(const SimulatedRun& run) const {
+  const std::span<const Timeline> iterations = run.iterations;
   StagedOutputs files;
-  if (order) files.add(*order, to_json(steps));
+  if (order) files.add(*order, to_json(run.steps));
   if (program) files.add(*program, program_text);
   if (timeline) files.add(*timeline, to_json(TimelineFile{{iterations.begin(), iterations.end()}, made_by}));
   if (perfetto) {
-    files.add(*perfetto, to_perfetto(iterations, kMaxTraceEvents, path_slices(explanation)));
+    files.add(*perfetto, to_perfetto(iterations, kMaxTraceEvents, path_slices(run.explanation)));
   }
   if (picture) files.add(*picture, as_picture(timeline_picture_svg(iterations.front()), *picture));
-  if (page && explanation)
-    files.add(*page, explanation_page(title, made_by, summary, *explanation, part, gpus));
+  if (page && run.explanation)
+    files.add(*page, explanation_page(run.title, made_by, run.summary, *run.explanation, run.part, run.gpus));
   files.commit();
 }
 

@@ -16,6 +16,17 @@
 
 namespace dflop {
 
+/// A SimulatedRun is everything that the output files show of a run.
+struct SimulatedRun {
+  std::span<const Timeline> iterations;
+  const PipelineOrder& steps;
+  const std::optional<Explanation>& explanation;
+  std::string title;  ///< of the page
+  Table summary;
+  const StageGpus* gpus = nullptr;  ///< the GPUs whose usable memory the page shows
+  std::string part = {};            ///< HTML that the page has before the memory
+};
+
 /// SimulateOutputs hold the paths of output files; nothing for files that were not requested.
 struct SimulateOutputs {
   std::optional<std::string> timeline;
@@ -33,12 +44,9 @@ struct SimulateOutputs {
 
   /// Writes all files or none. A run that stalled has no explanation and no page. The page has the title, the
   /// command, the summary, the timeline with its critical path, the possible gains of the iteration, and the
-  /// memory of its fullest rank, with the usable memory of its GPUs if `gpus` is given. `part` is HTML placed
-  /// before the memory.
+  /// memory of its fullest rank.
   /// @throws Error (output) naming the file
-  void write(std::span<const Timeline> iterations, const PipelineOrder& steps,
-             const std::optional<Explanation>& explanation, const std::string& title, const Table& summary,
-             const StageGpus* gpus = nullptr, const std::string& part = {}) const;
+  void write(const SimulatedRun& run) const;
 };
 
 /// The max number of spans of all iterations in the files. Making a trace with that many takes about 2.5 GB.

@@ -118,7 +118,7 @@ int simulate_pipeline(const Values& values) {
   }
   const std::string schedule = order_path ? *order_path : std::string(to_string(pipeline.shape.kind));
   const Table summary = summary_table(pipeline, schedule, timeline);
-  outputs.write(std::span(&timeline, 1), order, explanation, "Pipeline " + path, summary);
+  outputs.write({std::span(&timeline, 1), order, explanation, "Pipeline " + path, summary});
   if (!timeline.stalls.empty()) return report_stall(format, timeline, "the pipeline", "stages");
   note_nothing_failed(values, {&timeline, 1});
   std::optional<Table> distribution;

@@ -16,7 +16,7 @@
 #include "experiments/studies/batches.hpp"
 #include "experiments/studies/made_by.hpp"
 #include "experiments/studies/planning.hpp"
-#include "experiments/training/checkpoint.hpp"
+#include "experiments/training/checkpoint_folder.hpp"
 #include "experiments/training/live_setup.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/files/specs.hpp"

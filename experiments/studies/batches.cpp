@@ -202,14 +202,12 @@ FurtherBatches headroom_batches(const std::vector<Sample>& samples, int gbs, std
   return further_batches(samples, gbs, seed ^ kHeadroomSeeds);
 }
 
-std::vector<Batch> make_batches(const std::vector<Sample>& samples, int gbs, int iterations,
-                                std::uint64_t seed, const OutlierDelay& delay, const ModelSpec& model,
-                                DataOrigin& origin) {
-  BatchStream stream(borrowed(samples), gbs, seed, delay, model);
-  std::vector<Batch> batches(static_cast<std::size_t>(iterations));
+std::vector<Batch> make_batches(const BatchRequest& request, DataOrigin& origin) {
+  BatchStream stream(borrowed(request.samples), request.gbs, request.seed, request.delay, request.model);
+  std::vector<Batch> batches(static_cast<std::size_t>(request.iterations));
   for (Batch& batch : batches) batch = stream.next();
-  if (delay.is_on()) {
-    origin.delay = describe(delay, stream.delayed());
+  if (request.delay.is_on()) {
+    origin.delay = describe(request.delay, stream.delayed());
     say("dflop: note: {}\n", origin.delay);
   }
   return batches;

@@ -90,11 +90,19 @@ std::vector<Batch> batches_to_fit(const std::vector<Sample>& samples, int gbs, s
 /// Returns the further batches with which estimate_headroom() estimates a plan's memory.
 FurtherBatches headroom_batches(const std::vector<Sample>& samples, int gbs, std::uint64_t seed);
 
+/// A BatchRequest asks for batches in which outliers may be delayed. All referenced objects must outlive it.
+struct BatchRequest {
+  const std::vector<Sample>& samples;
+  int gbs = 1;
+  int iterations = 1;
+  std::uint64_t seed = 1;
+  OutlierDelay delay = {};
+  const ModelSpec& model;
+};
+
 /// Like the other make_batches(). If outliers are delayed, also reports on standard error and in `origin` how
 /// far samples have moved.
-std::vector<Batch> make_batches(const std::vector<Sample>& samples, int gbs, int iterations,
-                                std::uint64_t seed, const OutlierDelay& delay, const ModelSpec& model,
-                                DataOrigin& origin);
+std::vector<Batch> make_batches(const BatchRequest& request, DataOrigin& origin);
 
 /// Returns "outliers are delayed in windows of 4 batches of 16x4 bins".
 std::string describe(const OutlierDelay& delay);

@@ -98,11 +98,9 @@ constexpr int kMaxBatches = 4096;
 constexpr int kSamplesOfMore = 1 << 19;
 constexpr std::uint64_t kMoreSeeds = 0x6d6f7265;
 
-std::vector<Batch> more_batches(const std::vector<Sample>& samples, const Target& target, int gbs,
-                                std::uint64_t seed) {
-  DataOrigin origin;
+std::vector<Batch> more_batches(const std::vector<Sample>& samples, int gbs, std::uint64_t seed) {
   const int count = std::clamp(kSamplesOfMore / gbs, 1, kMaxBatches);
-  return make_batches(samples, gbs, count, seed ^ kMoreSeeds, {}, target.model, origin);
+  return make_batches(samples, gbs, count, seed ^ kMoreSeeds);
 }
 
 /// Returns the peaks of the drawn batches without any of the longest samples. These few samples would make
@@ -163,7 +161,7 @@ Headroom estimate_headroom(const Plan& plan, const Target& target, const std::ve
            kNear * static_cast<double>(headroom.usable.count);
   };
   if (has_tail && !levels && (is_near(headroom.longest) || std::ranges::any_of(found, is_near))) {
-    std::vector<Batch> more = more_batches(samples, target, plan.gbs, seed);
+    std::vector<Batch> more = more_batches(samples, plan.gbs, seed);
     const std::size_t before = further.drawn.size() + further.longest.size();  // seeds already used
     found.resize(count + more.size());
     parallel_for(more.size(), [&](std::size_t k) { found[count + k] = peak_of(more[k], before + k, false); });

@@ -197,13 +197,13 @@ void require_tp_modes(const ModelSpec& model, const std::vector<TpMode>& modes) 
   }
 }
 
-void require_measured(const ProfileTables& profile, const std::string& path, const ModelSpec& model,
-                      const World& world, DType dtype, bool elsewhere) {
+void require_measured(const ProfileTables& profile, const std::string& path, const ProfileUse& use) {
+  const World& world = use.world;
   const auto require = [&](const std::string& what, const std::string& expected, const std::string& found) {
     if (expected == found) return;
     refuse_input(path, "the profile is of another {}: expected '{}', found '{}'", what, expected, found);
   };
-  if (!elsewhere) {
+  if (!use.elsewhere) {
     require("device", world.device_name(), profile.device);
     require("processor", host_cpu(), profile.cpu);
     require("driver or library", world.software(), profile.software);
@@ -211,25 +211,23 @@ void require_measured(const ProfileTables& profile, const std::string& path, con
       require("number of cores per device (--device-cores) or of parts of a GPU",
               std::to_string(world.quanta()), std::to_string(profile.quanta));
   }
-  require("precision", std::string(to_string(dtype)), profile.dtype);
-  require("size of values", std::to_string(bytes_of(dtype)), std::to_string(profile.value_bytes));
-  require("size of sums", std::to_string(sum_bytes_of(dtype)), std::to_string(profile.sum_bytes));
-  require_model(model, profile, path);
+  require("precision", std::string(to_string(use.dtype)), profile.dtype);
+  require("size of values", std::to_string(bytes_of(use.dtype)), std::to_string(profile.value_bytes));
+  require("size of sums", std::to_string(sum_bytes_of(use.dtype)), std::to_string(profile.sum_bytes));
+  require_model(use.model, profile, path);
 }
 
-void require_profile(const ProfileTables& profile, const std::string& path, const ModelSpec& model,
-                     const Plan& plan, const World& world, DType dtype, bool elsewhere) {
-  require_measured(profile, path, model, world, dtype, elsewhere);
-  for (const Stage& stage : plan_stages(plan, model)) require_stage(stage, profile, path);
+void require_profile(const ProfileTables& profile, const std::string& path, const Plan& plan,
+                     const ProfileUse& use) {
+  require_measured(profile, path, use);
+  for (const Stage& stage : plan_stages(plan, use.model)) require_stage(stage, profile, path);
 }
 
 std::shared_ptr<const ProfiledCostModel> read_training_profile(const std::optional<std::string>& path,
-                                                               const ModelSpec& model, const Plan& plan,
-                                                               const World& world, DType dtype,
-                                                               bool elsewhere) {
+                                                               const Plan& plan, const ProfileUse& use) {
   if (!path) return nullptr;
   ProfileTables profile = parse_profile_tables(read_text_file(*path), *path);
-  require_profile(profile, *path, model, plan, world, dtype, elsewhere);
+  require_profile(profile, *path, plan, use);
   return std::make_shared<const ProfiledCostModel>(std::move(profile));
 }
 

@@ -57,22 +57,26 @@ void require_trainable(const Plan& plan, const ModelSpec& model, const std::stri
 /// @throws Error (usage) for a tp that cannot split the model's parts, else as require_live()
 void require_tp_modes(const ModelSpec& model, const std::vector<TpMode>& modes);
 
-/// Checks that a profile is for the device and model. `path` names the profile in errors. `elsewhere`: it may
-/// have been measured on another machine.
+/// A ProfileUse is the live run that a profile predicts.
+struct ProfileUse {
+  const ModelSpec& model;
+  const World& world;
+  DType dtype;
+  bool elsewhere = false;  ///< whether the profile may have been measured on another machine
+};
+
+/// Checks that a profile is for the device and model. `path` names the profile in errors.
 /// @throws Error (input) for a profile of another device, processor, driver, precision or model.
-void require_measured(const ProfileTables& profile, const std::string& path, const ModelSpec& model,
-                      const World& world, DType dtype, bool elsewhere);
+void require_measured(const ProfileTables& profile, const std::string& path, const ProfileUse& use);
 
 /// Like require_measured(), and also checks that the profile has the tables that the plan's stages need.
 /// @throws Error (input) as require_measured(), and for a profile without them.
-void require_profile(const ProfileTables& profile, const std::string& path, const ModelSpec& model,
-                     const Plan& plan, const World& world, DType dtype, bool elsewhere);
+void require_profile(const ProfileTables& profile, const std::string& path, const Plan& plan,
+                     const ProfileUse& use);
 
 /// Reads a profile; null without a path. @throws Error (input) as require_profile()
 std::shared_ptr<const ProfiledCostModel> read_training_profile(const std::optional<std::string>& path,
-                                                               const ModelSpec& model, const Plan& plan,
-                                                               const World& world, DType dtype,
-                                                               bool elsewhere);
+                                                               const Plan& plan, const ProfileUse& use);
 
 /// Returns the fraction of the program's compute instructions that exceed the measured sizes.
 double extrapolated_fraction(const ProfiledCostModel& cost, const Program& program);

@@ -14,7 +14,6 @@
 #include "experiments/cli/stop_signals.hpp"
 #include "experiments/presets/presets.hpp"
 #include "experiments/studies/named_profile.hpp"
-#include "experiments/training/checkpoint.hpp"
 #include "experiments/training/export.hpp"
 #include "experiments/training/live_setup.hpp"
 #include "experiments/training/run_report.hpp"
@@ -144,8 +143,8 @@ void TrainRun::claim_checkpoints() {
 }
 
 void TrainRun::agree() {
-  options_.profile = read_training_profile(settings_.profile, model_, job_.plan, world_, settings_.dtype,
-                                           settings_.foreign_profile);
+  options_.profile = read_training_profile(settings_.profile, job_.plan,
+                                           {model_, world_, settings_.dtype, settings_.foreign_profile});
   if (settings_.kernels.mode == KernelMode::learn && world_.leads()) check_output(settings_.kernels.file);
   require_agreement(world_, agreed_values(settings_, job_, identity_, options_));
   if (settings_.checkpoints.folder) require_seen_by_all(world_, *settings_.checkpoints.folder);
@@ -203,11 +202,14 @@ void TrainRun::load() {
   }
 }
 
+CheckpointFolder TrainRun::checkpoint_folder() {
+  return {*settings_.checkpoints.folder, identity_, world_, *executor_, kernels_.get()};
+}
+
 void TrainRun::resume() {
   if (!settings_.checkpoints.resume) return;
-  const ResumedRun resumed = resume_training(*settings_.checkpoints.folder, identity_,
-                                             {settings_.given, settings_.dtype, job_.attention_sums},
-                                             options_.optimizer, world_, *executor_, kernels_.get());
+  const ResumedRun resumed = resume_training(
+      checkpoint_folder(), {settings_.given, settings_.dtype, job_.attention_sums}, options_.optimizer);
   options_.first_step = resumed.step + 1;
   if (!resumed.has_optimizer) require_rate(settings_, model_.name);
 }
@@ -288,8 +290,9 @@ void TrainRun::finish() {
 }
 
 void TrainRun::save(std::int64_t step) {
-  save_checkpoint(*settings_.checkpoints.folder, identity_, job_.plan, settings_.scheduler.name, step, world_,
-                  *executor_, settings_of(options_.optimizer), kernels_.get(), job_.attention_sums);
+  save_checkpoint(
+      checkpoint_folder(), step,
+      {describe(job_.plan), settings_.scheduler.name, settings_of(options_.optimizer), job_.attention_sums});
   saved_ = step;
 }
 

@@ -13,6 +13,7 @@
 #include "core/checkpoint.hpp"
 #include "core/timeline.hpp"
 #include "experiments/studies/made_by.hpp"
+#include "experiments/training/checkpoint_folder.hpp"
 #include "experiments/training/held_out.hpp"
 #include "experiments/training/job.hpp"
 #include "experiments/training/kernels.hpp"
@@ -47,6 +48,7 @@ class TrainRun {
   void finish();  ///< writes and prints the results
 
   void train_steps(TrainingLoop& training);
+  CheckpointFolder checkpoint_folder();
   void save(std::int64_t step);
   void record_step(Timeline&& timeline);
   void write_record() const;

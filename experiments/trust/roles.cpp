@@ -49,13 +49,13 @@ std::vector<int> role_gpus(const Plan& plan) {
 }
 
 RoleRuns run_roles(const Plan& plan, const Target& target, const ScheduleFile& schedule,
-                   const WhatIf& what_if, const WhatIfExecutor::Reprice& reprice, int traced,
-                   const std::optional<PipelineOrder>& order) {
+                   const WhatIf& what_if, const RoleOptions& options) {
   const std::vector<int> gpus = role_gpus(plan);
   const auto evaluated = [&](int gpu, int spans) {
     WhatIf of_gpu = what_if;
     of_gpu.gpu = gpu;
-    return evaluate(plan, target, schedule, spans, WhatIfExecutor(of_gpu, target.cluster, reprice), order);
+    return evaluate(plan, target, schedule, spans, WhatIfExecutor(of_gpu, target.cluster, options.reprice),
+                    options.order);
   };
   std::vector<Turn> turns(gpus.size());
   parallel_for(gpus.size(), [&](std::size_t g) {
@@ -67,7 +67,7 @@ RoleRuns run_roles(const Plan& plan, const Target& target, const ScheduleFile& s
     return a.stalls != b.stalls ? a.stalls < b.stalls : a.mean < b.mean;
   });
   RoleRuns runs{*what_if.role, gpus.size(), gpus[static_cast<std::size_t>(worst - turns.begin())]};
-  runs.worst = evaluated(runs.worst_gpu, traced);
+  runs.worst = evaluated(runs.worst_gpu, options.traced);
   runs.worst_stage = stage_of_gpu(runs.worst.timelines.front(), plan, runs.worst_gpu);
   std::vector<Seconds> times;
   double ended = 0;

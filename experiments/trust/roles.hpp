@@ -34,11 +34,16 @@ struct RoleRuns {
 /// Returns the GPUs that get the role: the first of every tp group.
 std::vector<int> role_gpus(const Plan& plan);
 
-/// Evaluates a schedule once for each GPU, under a what-if that names a role. Spans are kept for `traced`
-/// iterations of the worst run.
+/// RoleOptions say how the runs differ from evaluate()'s usual ones.
+struct RoleOptions {
+  WhatIfExecutor::Reprice reprice = {};
+  int traced = 0;  ///< number of iterations of the worst run whose spans are kept
+  std::optional<PipelineOrder> order = {};
+};
+
+/// Evaluates a schedule once for each GPU, under a what-if that names a role.
 RoleRuns run_roles(const Plan& plan, const Target& target, const ScheduleFile& schedule,
-                   const WhatIf& what_if, const WhatIfExecutor::Reprice& reprice = {}, int traced = 0,
-                   const std::optional<PipelineOrder>& order = {});
+                   const WhatIf& what_if, const RoleOptions& options = {});
 
 /// Returns the mean and the worst run as a table of one row.
 Table role_table(const RoleRuns& runs);

@@ -74,17 +74,17 @@ std::vector<CheckedIteration> check_schedule(const ScheduleFile& schedule, const
   return all;
 }
 
-ScheduleFile scheduled_by(const std::vector<BinsOfIteration>& bins, const std::string& file, const Plan& plan,
-                          const Target& target, const std::vector<Batch>& batches,
-                          std::optional<Objective> objective, std::uint64_t seed) {
-  if (bins.size() != batches.size()) {
-    refuse_input(file, "expected bins of {} iterations (--iterations), found {}", batches.size(),
-                 bins.size());
+ScheduleFile scheduled_by(const BinsFile& bins, const Plan& plan, const Target& target,
+                          const std::vector<Batch>& batches, std::optional<Objective> objective,
+                          std::uint64_t seed) {
+  if (bins.iterations.size() != batches.size()) {
+    refuse_input(bins.path, "expected bins of {} iterations (--iterations), found {}", batches.size(),
+                 bins.iterations.size());
   }
-  ScheduleFile schedule{"bins of " + file, plan.model, plan.gbs, seed, {}, {}};
+  ScheduleFile schedule{"bins of " + bins.path, plan.model, plan.gbs, seed, {}, {}};
   for (std::size_t k = 0; k < batches.size(); ++k) {
-    const std::string place = fmt::format("{}: iteration {}", file, k);
-    const BinsOfIteration& own = bins[k];
+    const std::string place = fmt::format("{}: iteration {}", bins.path, k);
+    const BinsOfIteration& own = bins.iterations[k];
     for (std::size_t i = 0; i < own.samples.size() && i < batches[k].size(); ++i) {
       if (own.samples[i] == batches[k][i].id) continue;
       refuse_input(place, "expected sample '{}' in row {} of the iteration, as in the batch, found '{}'",

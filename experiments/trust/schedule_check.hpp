@@ -30,12 +30,18 @@ struct CheckedIteration {
 std::vector<CheckedIteration> check_schedule(const ScheduleFile& schedule, const Plan& plan,
                                              const Target& target);
 
-/// Returns iterations with these batches and the bins of the named file, rated like a scheduler's result
+/// A BinsFile holds the bins of a file.
+struct BinsFile {
+  std::string path;
+  std::vector<BinsOfIteration> iterations;
+};
+
+/// Returns iterations with these batches and the bins of the file, rated like a scheduler's result
 /// without a proof. `objective` is minimized; if empty, the plan's own objective, else the published one.
 /// @throws Error (input) if the numbers of iterations and batches, or of bins and samples, differ, for ids
 /// that differ from the samples' ids, and as validate() for assignments
-ScheduleFile scheduled_by(const std::vector<BinsOfIteration>& bins, const std::string& file, const Plan& plan,
-                          const Target& target, const std::vector<Batch>& batches,
-                          std::optional<Objective> objective, std::uint64_t seed);
+ScheduleFile scheduled_by(const BinsFile& bins, const Plan& plan, const Target& target,
+                          const std::vector<Batch>& batches, std::optional<Objective> objective,
+                          std::uint64_t seed);
 
 }  // namespace dflop

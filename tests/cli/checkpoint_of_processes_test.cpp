@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "experiments/training/checkpoint.hpp"
+#include "experiments/training/checkpoint_folder.hpp"
 #include "experiments/training/loop.hpp"
 #include "tests/backend/content/host_process.hpp"
 #include "tests/cli/run.hpp"
@@ -52,7 +52,7 @@ TEST_F(CheckpointOfProcesses, IsPassedOverByAllWhereOneFindsItDamaged) {
     LiveExecutor executor(plan, target.model, process, {DType::f32, 1, nullptr});
     OptimizerChoice optimizer;
     if (process.leads()) optimizer.rate.peak = 0.5;  // the others get no options
-    const std::int64_t step = resume_training(folder, run, {}, optimizer, process, executor, nullptr).step;
+    const std::int64_t step = resume_training({folder, run, process, executor}, {}, optimizer).step;
     const std::scoped_lock lock(mutex);
     steps.push_back(step);
     EXPECT_EQ(optimizer.rate.peak, 0.5);
@@ -60,7 +60,7 @@ TEST_F(CheckpointOfProcesses, IsPassedOverByAllWhereOneFindsItDamaged) {
   const auto save = [&](HostProcess& process) {
     LiveExecutor executor(plan, target.model, process, {DType::f32, 1, nullptr});
     for (const std::int64_t step : {3, 4})
-      save_checkpoint(folder, run, plan, "lpt", step, process, executor, {}, nullptr);
+      save_checkpoint({folder, run, process, executor}, step, {describe(plan), "lpt"});
   };
   for (const auto& message : testing::run_host_processes(plan.ranks(), {}, save)) EXPECT_EQ(message, "");
   for (const auto& message : testing::run_host_processes(plan.ranks(), {}, go_on)) EXPECT_EQ(message, "");

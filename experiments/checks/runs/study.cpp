@@ -304,23 +304,22 @@ void add_operations(std::vector<OperationFidelity>& operations, const Program& p
   operations = values_of(sums);
 }
 
-ProfileTables measure_for_plan(const ModelSpec& model, const Plan& plan, const LiveDevice& device,
-                               DType dtype, std::uint64_t seed, Seconds budget,
-                               const std::function<void()>& progress,
-                               const std::optional<PlanPoints>& points) {
+ProfileTables measure_for_plan(const ModelSpec& model, const Plan& plan, const PlanMeasurement& how,
+                               const std::function<void()>& progress) {
+  const LiveDevice& device = how.device;
   ProfilerOptions options;
   const std::int64_t usual = usual_most_tokens(device);
-  const PlanPoints most = points.value_or(PlanPoints{{usual, usual}});
+  const PlanPoints most = how.points.value_or(PlanPoints{{usual, usual}});
   options.llm = most.llm;
   options.encoder = most.encoder;
-  options.seed = seed;
-  options.budget = budget;
-  options.dtype = dtype;
+  options.seed = how.seed;
+  options.budget = how.budget;
+  options.dtype = how.dtype;
   std::set<TpMode> modes;
   for (const int tp : {plan.encoder.tp, plan.llm.tp}) modes.insert(tp_mode(tp, plan.sequence_parallel));
   options.modes.assign(modes.begin(), modes.end());
   options.shares = shares_of(plan, device);
-  options.make_shared_world = [device, timeout = profile_timeout(budget)](int devices, double share) {
+  options.make_shared_world = [device, timeout = profile_timeout(how.budget)](int devices, double share) {
     return make_shared_world(device, devices, share, timeout);
   };
   const int at_once = std::max(1, device.cores / device.device_cores);

@@ -158,15 +158,21 @@ PlanFidelity study_plan(const NamedPlan& plan, const FidelityInput& input, const
 void add_operations(std::vector<OperationFidelity>& operations, const Program& program,
                     const ProgramCosts& predicted, const ProgramCosts& measured);
 
-/// Measures everything needed to predict a plan, up to these points or usual_most_tokens(), within `budget`.
-/// The number of busy ranks is the plan's, but at most what the device has cores for. A shared plan is
-/// measured on the same parts of devices that its ranks use. Calls `progress` in between; an exception from
-/// it ends the measurement.
+/// A PlanMeasurement says how a profile is measured.
+struct PlanMeasurement {
+  const LiveDevice& device;
+  DType dtype = DType::f32;
+  std::uint64_t seed = 1;
+  Seconds budget{0};
+  std::optional<PlanPoints> points = {};  ///< the largest points; none: usual_most_tokens()
+};
+
+/// Measures everything needed to predict a plan. The number of busy ranks is the plan's, but at most what the
+/// device has cores for. A shared plan is measured on the same parts of devices that its ranks use. Calls
+/// `progress` in between; an exception from it ends the measurement.
 /// @throws as measure_profile()
-ProfileTables measure_for_plan(const ModelSpec& model, const Plan& plan, const LiveDevice& device,
-                               DType dtype, std::uint64_t seed, Seconds budget,
-                               const std::function<void()>& progress,
-                               const std::optional<PlanPoints>& points = {});
+ProfileTables measure_for_plan(const ModelSpec& model, const Plan& plan, const PlanMeasurement& how,
+                               const std::function<void()>& progress);
 
 /// Return the columns and cells of a table of operations; `all` is the total measured time.
 std::vector<Column> operation_columns();

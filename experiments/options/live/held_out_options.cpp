@@ -9,7 +9,7 @@
 #include "core/refuse.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/options/data_options.hpp"
-#include "experiments/training/checkpoint.hpp"
+#include "experiments/training/checkpoint_folder.hpp"
 #include "experiments/training/loop.hpp"
 #include "traces/shards/shard_list.hpp"
 

@@ -11,6 +11,7 @@
 #include "core/refuse.hpp"
 #include "costmodel/analytic/flops.hpp"
 #include "costmodel/analytic/memory.hpp"
+#include "experiments/cli/option_values.hpp"
 #include "sim/network/network.hpp"
 #include "traces/files/plan.hpp"
 #include "traces/files/schedule.hpp"
@@ -324,10 +325,11 @@ bool knows_shapes(std::span<const Stage> stages) {
   });
 }
 
-ReplayChange other_plan(const std::string& name, const Plan& plan, const ScheduleFile& schedule,
-                        const std::string& schedule_file, const Target& target, RecordedPart part,
-                        PricedParts& parts) {
-  return {name, [=, &target, &parts](const PricedProgram&, const RecordedProgram& recorded, int iteration) {
+ReplayChange other_plan(const std::string& name, const PlanFiles& files, const std::string& schedule_file,
+                        RecordedPart part, PricedParts& parts) {
+  return {name, [=, &files, &parts](const PricedProgram&, const RecordedProgram& recorded, int iteration) {
+            const ScheduleFile& schedule = files.schedule;
+            const Target& target = files.target;
             auto number = static_cast<std::size_t>(part.first + iteration);
             if (part.repeats) number %= schedule.iterations.size();
             if (number >= schedule.iterations.size()) {
@@ -336,7 +338,7 @@ ReplayChange other_plan(const std::string& name, const Plan& plan, const Schedul
             }
             const ScheduledIteration& scheduled = schedule.iterations[number];
             PricedProgram result =
-                make_iteration(target.problem(), plan, scheduled.samples, scheduled.assignment);
+                make_iteration(target.problem(), files.plan, scheduled.samples, scheduled.assignment);
             PricedParts found;
             const RecordedCostModel cost(recorded, target.cost, target.cluster);
             result.costs = cost.price(result.program, found);
@@ -448,11 +450,12 @@ ReplayChange as_others(const std::vector<int>& ranks) {
           }};
 }
 
-ReplayedIteration replay_iteration(const Timeline& recording, const std::string& file, int iteration,
+ReplayedIteration replay_iteration(const RecordedIteration& iteration,
                                    const std::vector<ReplayChange>& changes,
                                    const ReplayConditions& conditions, Detail detail,
                                    ReplaySequence* sequence) {
-  RecordedProgram recorded = recorded_program(recording, file, iteration);
+  const Timeline& recording = iteration.timeline;
+  RecordedProgram recorded = recorded_program(recording, iteration.file, iteration.number);
   fill_memory(recorded, conditions.reference);
   const bool conditioned = !conditions.name.empty();
   const auto detail_of = [&](std::size_t k) {
@@ -476,13 +479,13 @@ ReplayedIteration replay_iteration(const Timeline& recording, const std::string&
   };
   add_run("replayed", 0, recorded.memory);
   for (std::size_t k = 0; k < changes.size(); ++k) {
-    priced = apply(changes[k], priced, recorded, iteration);
+    priced = apply(changes[k], priced, recorded, iteration.number);
     add_run(changes[k].name, k + 1, recorded.memory || has_activations(priced.costs));
   }
   if (!conditioned && !repeats) return result;
   const ConditionedProgram program = condition(conditions, priced, recording.cores);
   const auto run_again = [&](std::size_t repetition, Detail kept, StepStart* start) {
-    const ProgramCosts costs = program.costs(repetition * conditions.iterations + iteration);
+    const ProgramCosts costs = program.costs(repetition * conditions.iterations + iteration.number);
     return simulate_next(priced.program, costs, kept, program.conditions(), start);
   };
   if (conditioned) {

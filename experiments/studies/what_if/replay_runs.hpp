@@ -11,7 +11,7 @@
 #include "core/iteration/iteration.hpp"
 #include "core/program/reorder.hpp"
 #include "costmodel/recorded/recorded.hpp"
-#include "experiments/studies/target.hpp"
+#include "experiments/studies/plan_files.hpp"
 #include "experiments/studies/what_if/what_if.hpp"
 #include "sim/step_sequence.hpp"
 
@@ -52,12 +52,11 @@ struct RecordedPart {
                            ///< assumes
 };
 
-/// Makes a change that runs another plan, priced by a RecordedCostModel. `target` belongs to the plan and
-/// must outlive the result; `parts` receives the sources of the prices, summed over iterations. Each
+/// Makes a change that runs another plan, priced by a RecordedCostModel. `files` must outlive the result, and
+/// errors name its `schedule_file`. `parts` receives the sources of the prices, summed over iterations. Each
 /// iteration runs the schedule's iteration with the same number in the run.
-ReplayChange other_plan(const std::string& name, const Plan& plan, const ScheduleFile& schedule,
-                        const std::string& schedule_file, const Target& target, RecordedPart part,
-                        PricedParts& parts);
+ReplayChange other_plan(const std::string& name, const PlanFiles& files, const std::string& schedule_file,
+                        RecordedPart part, PricedParts& parts);
 
 /// Makes a change that runs the same work in another order, with another number of microbatches, or both.
 /// Without `wanted` the program keeps its order.
@@ -100,6 +99,13 @@ struct ReplayedIteration {
   std::vector<Seconds> repeated;  ///< makespans of all repetitions of the last run, if there are several
 };
 
+/// A RecordedIteration is an iteration of a recording.
+struct RecordedIteration {
+  const Timeline& timeline;
+  std::string file;  ///< names the recording in errors
+  int number = 0;    ///< counts from 0
+};
+
 /// A ReplaySequence holds the start times of the next iteration's runs, for iterations that follow each other
 /// without a barrier.
 struct ReplaySequence {
@@ -113,7 +119,7 @@ struct ReplaySequence {
 /// end of the same run in the previous iteration.
 /// @throws Error (input) as recorded_program(), or naming the what-if that is not possible; Error (usage) as
 /// ConditionedProgram, or if the cluster has fewer GPUs than the program has ranks.
-ReplayedIteration replay_iteration(const Timeline& recording, const std::string& file, int iteration,
+ReplayedIteration replay_iteration(const RecordedIteration& iteration,
                                    const std::vector<ReplayChange>& changes,
                                    const ReplayConditions& conditions, Detail detail,
                                    ReplaySequence* sequence = nullptr);

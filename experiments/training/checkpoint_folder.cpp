@@ -1,4 +1,4 @@
-#include "experiments/training/checkpoint.hpp"
+#include "experiments/training/checkpoint_folder.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -173,21 +173,19 @@ RunIdentity run_identity(const ModelSpec& model, const std::string& data_file,
   return {model.name, spec, data_file, data_fingerprint, seed, gbs};
 }
 
-void save_checkpoint(const std::string& folder, const RunIdentity& run, const Plan& plan,
-                     const std::string& scheduler, std::int64_t step, World& world, LiveExecutor& executor,
-                     const OptimizerSettings& optimizer, const RunKernels* kernels,
-                     AttentionSums attention_sums) {
+void save_checkpoint(const CheckpointFolder& folder, std::int64_t step, const SavedSettings& settings) {
   CheckpointIndex index;
-  static_cast<RunIdentity&>(index) = run;
+  static_cast<RunIdentity&>(index) = folder.run;
   index.step = step;
-  index.scheduler = scheduler;
-  index.samples_drawn = step * run.gbs;
-  index.plan = describe(plan);
-  index.optimizer = optimizer;
-  if (kernels != nullptr) index.kernels = kernels->learned();
-  if (attention_sums != AttentionSums::fixed) index.attention_sums = to_string(attention_sums);
+  index.scheduler = settings.scheduler;
+  index.samples_drawn = step * folder.run.gbs;
+  index.plan = settings.plan;
+  index.optimizer = settings.optimizer;
+  if (folder.kernels != nullptr) index.kernels = folder.kernels->learned();
+  if (settings.attention_sums != AttentionSums::fixed)
+    index.attention_sums = to_string(settings.attention_sums);
   try {
-    executor.save(folder, index);
+    folder.executor.save(folder.path, index);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::output) throw;
     throw Error(ErrorKind::output,
@@ -196,15 +194,15 @@ void save_checkpoint(const std::string& folder, const RunIdentity& run, const Pl
                             error.message(), step),
                 error.context());
   }
-  if (world.leads()) keep_newest_steps(folder, step, kKept);
+  if (folder.world.leads()) keep_newest_steps(folder.path, step, kKept);
 }
 
-ResumedRun resume_training(const std::string& folder, const RunIdentity& run, const ResumeSettings& settings,
-                           OptimizerChoice& optimizer, World& world, LiveExecutor& executor,
-                           RunKernels* kernels) {
-  const std::optional<std::string> path = find_newest(world, folder);
+ResumedRun resume_training(const CheckpointFolder& folder, const ResumeSettings& settings,
+                           OptimizerChoice& optimizer) {
+  World& world = folder.world;
+  const std::optional<std::string> path = find_newest(world, folder.path);
   if (!path) return {};
-  const CheckpointIndex index = index_of(*path, run);
+  const CheckpointIndex index = index_of(*path, folder.run);
   std::string chosen;
   do_in_all(world, [&] {
     if (!world.leads()) return;
@@ -224,16 +222,16 @@ ResumedRun resume_training(const std::string& folder, const RunIdentity& run, co
           to_string(*settings.attention_sums), sums_before);
     }
     say("dflop: continues after step {} of {}\n", index.step, *path);
-    for (const std::string& aside : set_aside_steps(folder, index.step)) {
+    for (const std::string& aside : set_aside_steps(folder.path, index.step)) {
       say("dflop: note: the damaged checkpoint was renamed to {}: it no longer counts as a checkpoint, "
           "and no run removes it\n",
           aside);
     }
-    if (kernels != nullptr) kernels->resume(index.kernels, *path);
+    if (folder.kernels != nullptr) folder.kernels->resume(index.kernels, *path);
   });
   take_description(world.broadcast(chosen), optimizer);  // because processes may have been given different
                                                          // options
-  executor.load(*path);
+  folder.executor.load(*path);
   return {index.step, index.optimizer.count("learning-rate") > 0};
 }
 

@@ -1,4 +1,4 @@
-// This file saves the state of a training run to checkpoints and resumes from them.
+// These functions save the state of a training run to the folder of its checkpoints, and resume from it.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,6 @@
 #include "backend/run/live_executor.hpp"
 #include "core/checkpoint.hpp"
 #include "core/model.hpp"
-#include "core/plan.hpp"
 #include "core/sample.hpp"
 #include "experiments/training/kernels.hpp"
 #include "experiments/training/optimizer.hpp"
@@ -27,14 +26,28 @@ std::string fingerprint(std::span<const Sample> samples);
 RunIdentity run_identity(const ModelSpec& model, const std::string& data_file,
                          const std::string& data_fingerprint, std::uint64_t seed, int gbs);
 
-/// Writes the state after `step` into the run's folder, which all processes of the world see. All processes
-/// call it, and each rank writes its part. The leading process removes all but the two newest checkpoints. If
-/// `kernels` is not null, its state is saved, too, and so is the order of attention sums if it was not fixed.
+/// A CheckpointFolder is the folder of a run, which all processes of the world see, and the state that its
+/// checkpoints hold.
+struct CheckpointFolder {
+  std::string path;
+  RunIdentity run;
+  World& world;
+  LiveExecutor& executor;
+  RunKernels* kernels = nullptr;  ///< if not null, its state is saved and restored, too
+};
+
+/// The SavedSettings of a checkpoint are the settings with which a run made its last step.
+struct SavedSettings {
+  std::string plan;  ///< as describe() returns it
+  std::string scheduler;
+  OptimizerSettings optimizer = {};
+  AttentionSums attention_sums = AttentionSums::fixed;  ///< saved only if it was not fixed
+};
+
+/// Writes the state after `step`. All processes call it, and each rank writes its part. The leading process
+/// removes all but the two newest checkpoints.
 /// @throws Error (output)
-void save_checkpoint(const std::string& folder, const RunIdentity& run, const Plan& plan,
-                     const std::string& scheduler, std::int64_t step, World& world, LiveExecutor& executor,
-                     const OptimizerSettings& optimizer, const RunKernels* kernels,
-                     AttentionSums attention_sums = AttentionSums::fixed);
+void save_checkpoint(const CheckpointFolder& folder, std::int64_t step, const SavedSettings& settings);
 
 /// ResumeSettings hold the settings that may differ from those of the run's earlier part.
 struct ResumeSettings {
@@ -50,14 +63,12 @@ struct ResumedRun {
 };
 
 /// Restores the state of the newest readable checkpoint in the folder; returns step 0 if there is none. Newer
-/// unreadable checkpoints are set aside. The saved kernel state goes to `kernels`, if that is not null. Notes
-/// go to standard error. All processes of the world call it; each verifies some of the files, and each rank
-/// then reads its part.
+/// unreadable checkpoints are set aside. Notes go to standard error. All processes of the world call it; each
+/// verifies some of the files, and each rank then reads its part.
 /// @throws Error (input) naming the difference if the checkpoint belongs to another run, or the tensor that
 /// it lacks, and if there are checkpoints but none can be read; as keep_settings(), which sets `optimizer`.
-ResumedRun resume_training(const std::string& folder, const RunIdentity& run, const ResumeSettings& settings,
-                           OptimizerChoice& optimizer, World& world, LiveExecutor& executor,
-                           RunKernels* kernels);
+ResumedRun resume_training(const CheckpointFolder& folder, const ResumeSettings& settings,
+                           OptimizerChoice& optimizer);
 
 /// Rejects a folder that some process of the world cannot write to, or does not see in the same way as the
 /// leading process, for example because machines have their own disks: a checkpoint could not be completed
