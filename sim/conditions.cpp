@@ -11,8 +11,8 @@
 namespace dflop {
 namespace {
 
-/// Returns duration * factor. @throws Error (usage) because factors that are each allowed may be too large
-/// together.
+/// Returns duration * factor. @throws Error (usage) if that exceeds kLongestRun: several factors, each of
+/// them allowed, may be too large together.
 Nanoseconds times(Nanoseconds duration, double factor) {
   const Seconds changed = Seconds(duration) * factor;
   if (changed <= kLongestRun) return to_nanoseconds(changed);
@@ -27,7 +27,7 @@ double standard_normal(Random& random) {
   return radius * std::cos(2 * std::numbers::pi * random.uniform());
 }
 
-/// Returns the factor of each group's links, which on shared GPUs other groups use as well.
+/// Returns the factor of each group's links. Groups that share a GPU also share its links.
 std::vector<double> factors_of_ports(const Program& program, const std::vector<double>& bandwidth_factor) {
   if (program.shared_gpus == 0) return bandwidth_factor;
   const std::vector<double> of_gpu = gpu_factors(program, bandwidth_factor);

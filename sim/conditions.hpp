@@ -1,5 +1,5 @@
-// Conditions are events and limits of a simulated run apart from its costs: pauses, failures, few cores,
-// shared links. This file also has what-if changes of costs: stragglers, jitter, slow links.
+// Conditions say what happens in a simulated run besides its costs: pauses, failures, few cores, shared
+// links. The last functions of this file change the costs themselves: stragglers, jitter, slow links.
 #pragma once
 
 #include <algorithm>
@@ -46,15 +46,15 @@ struct ComputePiece {
 
 /// A ComputeRun is the course of a computation under the conditions of its group.
 struct ComputeRun {
-  Nanoseconds end{0};       ///< when it is done, or when the group fails
+  Nanoseconds end{0};       ///< when the computation is done, or when the group fails
   Nanoseconds computed{0};  ///< without pauses
-  bool fails = false;       ///< the group fails before it is done
+  bool fails = false;       ///< the group fails before the computation is done
 };
 
-/// Runs `amount` of compute of a group from `start` on. This function alone defines how pauses and failures
-/// affect compute, except on shared GPUs, where SharedCompute does: there the end of a computation is not
-/// known in advance. If `pieces` is given and the run does not fail, appends its pieces: in order, without
-/// gaps, at least one.
+/// Runs `amount` of compute of a group from `start` on. Only this function defines how pauses and failures
+/// affect compute. The exception is shared GPUs, where the end of a computation is not known in advance:
+/// there SharedCompute defines it. If `pieces` is given, appends the run's pieces: in order, without gaps, at
+/// least one. If the run fails, what is appended has no meaning.
 inline ComputeRun run_compute(const Conditions& conditions, std::int32_t group, Nanoseconds start,
                               Nanoseconds amount, std::vector<ComputePiece>* pieces = nullptr) {
   Nanoseconds covered = start;  // by the pieces so far
@@ -96,24 +96,25 @@ inline Nanoseconds paused_time(const Conditions& conditions, std::int32_t group,
   return sum;
 }
 
-/// Neither an operation under conditions nor a whole run may take longer. The engine counts nanoseconds in 64
-/// bits, which is enough for 292 years.
+/// With changed costs, neither an operation nor a whole run may take longer than this. It is far below the
+/// 292 years that the engine's 64 bits of nanoseconds can hold.
 inline constexpr Seconds kLongestRun{1e9};
 
 /// Returns the group that a rank belongs to. @pre 0 <= rank < program.ranks()
 std::int32_t group_of_rank(const Program& program, std::int32_t rank);
 
-/// Multiplies the compute and optimizer times of a group by `factor`; the bytes they move stay the same. The
-/// slowest rank sets the group's pace. @throws Error (usage): an operation would take longer than kLongestRun
+/// Multiplies the compute and optimizer times of a group by `factor`; the bytes they move stay the same.
+/// There is one factor for a group, because its slowest rank sets its pace. @throws Error (usage) if an
+/// operation would take longer than kLongestRun
 void slow_down(ProgramCosts& costs, const Program& program, std::int32_t group, double factor);
 
-/// Multiplies every instruction's duration by exp(sigma z - sigma² / 2), z standard normal: a log-normal
-/// factor with mean 1. @throws Error as slow_down()
+/// Multiplies every instruction's duration by exp(sigma z - sigma² / 2), where z is standard normal. This
+/// factor is log-normal and has mean 1. @throws what slow_down() throws
 void add_jitter(ProgramCosts& costs, double sigma, Random& random);
 
-/// Multiplies the bandwidths of groups by `bandwidth_factor` (above 0); shared GPUs take the min factor of
-/// their groups. A message is as slow as the slower of its ends, and a collective as slow as its slowest
-/// participant. @throws Error as slow_down()
+/// Multiplies the bandwidths of groups by `bandwidth_factor` (above 0); groups that share a GPU all get the
+/// smallest of their factors. A message is as slow as the slower of its ends, and a collective as slow as its
+/// slowest participant. @throws what slow_down() throws
 void slow_links(ProgramCosts& costs, const Program& program, const std::vector<double>& bandwidth_factor);
 
 /// Makes messages and collectives take no time.

@@ -26,8 +26,8 @@ namespace {
 constexpr Nanoseconds kNotPosted{-1};
 constexpr Nanoseconds kInFlight{-2};  ///< posted; only the network knows when it arrives
 
-/// A rank runs about this many instructions during one memory access, so tables are prefetched this far
-/// ahead.
+/// A rank runs about this many instructions during one memory access. So tables are prefetched this many
+/// entries ahead.
 constexpr std::int64_t kPrefetch = 16;
 
 /// A GroupState is a group's changing state during the run; its sums are kept in its GroupUsage.
@@ -154,8 +154,8 @@ class Engine {
     }
   }
 
-  /// Makes run() write into `times`, per instruction, when an all_reduce_start took effect during compute on
-  /// shared GPUs.
+  /// Makes run() write into `times` when each all_reduce_start took effect, if that was during compute on
+  /// shared GPUs. `times` has an entry for each instruction.
   void keep_entries(std::vector<Nanoseconds>& times) { entry_times_ = &times; }
 
   Timeline run() {
@@ -569,8 +569,8 @@ class Engine {
     groups_[group].waiting_since = now_;
   }
 
-  /// Wakes a group. What it waited for ends now and was in flight since `began`. Idle time before `began` is
-  /// bubble.
+  /// Wakes a group, because the transfer that it waited for ends now. The transfer was in flight since
+  /// `began`; the group's idle time before `began` is bubble.
   void stop_waiting(std::int32_t group, Nanoseconds began) {
     GroupState& state = groups_[group];
     state.awaited = -1;
@@ -582,9 +582,9 @@ class Engine {
     queue_.push(now_, group);
   }
 
-  /// Wakes a group at `time`, when the transfer that it waits for ends. Called once per wait, at the later of
-  /// the time it began to wait and the time the transfer began. So the time from now on is `wait`, and the
-  /// time before is bubble.
+  /// Wakes a group at `time`, when the transfer that it waits for ends. Call this once per wait: when the
+  /// group begins to wait or, if that is later, when the transfer begins. So the time from now to `time` is
+  /// wait, and idle time before is bubble.
   void resume_at(std::int32_t group, Nanoseconds time) {
     timeline_.groups[group].wait += time - now_;
     if (spans_) {
@@ -603,8 +603,8 @@ class Engine {
     state.links_busy_until = until;
   }
 
-  /// Counts the transfers of a group whose ends are not known in advance. Their union is the time in which
-  /// the count is not zero.
+  /// Counts the transfers of a group whose ends are not known in advance. At least one of them is in flight
+  /// while the count is not zero.
   void enter_links(std::int32_t group) {
     if (groups_[group].in_flight++ == 0) groups_[group].links_busy_since = now_;
   }
@@ -651,8 +651,7 @@ class Engine {
     return static_cast<std::int32_t>(program_.messages.size()) + collective;
   }
 
-  // Event numbers below the number of groups are groups; above, a collective ends or a late entry takes
-  // effect.
+  // Event numbers stand for, in this order: the groups, the ends of the collectives, the late entries.
   std::int32_t end_event(std::int32_t collective) const {
     return static_cast<std::int32_t>(groups_.size()) + collective;
   }
@@ -665,7 +664,9 @@ class Engine {
   const Conditions& conditions_;
   const bool spans_;
   Nanoseconds now_{0};
-  EventQueue queue_;  ///< has at most one event per group: the end of what it does or waits for
+  /// The queue has at most one event per group (the end of what it does or waits for), the ends of running
+  /// collectives, and late entries.
+  EventQueue queue_;
   std::optional<Flows> flows_;
   std::optional<SharedCompute> shared_;     ///< if GPUs are shared
   std::vector<std::int64_t> compute_span_;  ///< per group of shared GPUs: of its latest compute

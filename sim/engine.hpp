@@ -18,19 +18,23 @@ namespace dflop {
 /// Compute and optimizer instructions occupy their group for costs.instruction. A send posts its message and
 /// the group continues at once. The message arrives costs.message later, whatever else is on the links
 /// (latency-bandwidth network), or when conditions.network has carried it. A receive blocks its group until
-/// then. A collective starts when all participants have entered it and have no earlier one left, and takes
-/// costs.collective, or as long as the network needs. An all_reduce enters it and blocks the group until its
-/// end. An all_reduce_start enters it without blocking, at once or while the next instruction runs (see
-/// Collective::ready), and an all_reduce_wait blocks until the end.
+/// then.
+///
+/// A collective starts when all participants have entered it and have ended the collectives that they entered
+/// before in the same queue, and those in Collective::after have ended. It takes costs.collective, or as long
+/// as the network needs. An all_reduce enters its collective and blocks the group until the collective ends.
+/// An all_reduce_start enters without blocking, at once or while the next instruction runs (see
+/// Collective::ready), and an all_reduce_wait blocks until the collective ends.
 ///
 /// With conditions.cores, compute and optimizer instructions also wait until their group has its cores, and
 /// return them when they end; sends, receives and collectives need none. Cores go to the group that asked
-/// first; among groups that ask at the same time, to the lowest, after all other events of that time. This
-/// waiting is bubble. A paused or failed group keeps its cores.
+/// first; among groups that ask at the same time, to the lowest, after all other events of that time. The
+/// time that a group waits for cores is bubble. A paused or failed group keeps its cores.
 ///
 /// On shared GPUs (Program::shared_gpus), compute and optimizer instructions share the GPUs' memory bandwidth
-/// and take longer if two of them together need more than there is (sim/shared_compute.hpp). All that time
-/// counts as busy. Their events come before all others of the same time except a shared network's.
+/// and take longer if two of them together need more bandwidth than a GPU has (sim/shared_compute.hpp). All
+/// that time counts as busy. Of the events of one time, a shared network's come first, then those of this
+/// compute, then all others.
 ///
 /// Per group, busy + bubble + wait = makespan. busy is compute and optimizer time. wait is idle time in which
 /// the awaited message is in flight (posted, not yet arrived) or the collective is running. bubble is the
@@ -40,9 +44,9 @@ namespace dflop {
 ///
 /// A group begins at conditions.begins, and the time before is bubble.
 ///
-/// Memory of each rank: costs.model_state all the time; costs.activation from the start of a forward, and
-/// from the end of a backward_input, to the end of the backward (or backward_weight) that frees it;
-/// costs.workspace while the instruction runs.
+/// Memory of each rank: costs.model_state all the time; costs.activation of a forward from its start, and
+/// that of a backward_input from its end, both to the end of the backward (or backward_weight) that frees
+/// them; costs.workspace while the instruction runs.
 ///
 /// With Detail::spans every instruction leaves one span, ordered by start; memory points mark every change.
 ///
@@ -59,9 +63,9 @@ Timeline simulate(const Program& program, const ProgramCosts& costs, Detail deta
 /// compute takes `compute` in total. Zero: the group enters at once.
 Nanoseconds entry_delay(const Collective& collective, Nanoseconds compute);
 
-/// Returns, per instruction of a program on shared GPUs, when an all_reduce_start enters its collective
-/// during compute; -1 for all other instructions. It simulates the program, because only the simulation's own
-/// events are exact to the nanosecond. @pre as simulate()
+/// For a program on shared GPUs, returns for each all_reduce_start that enters its collective during compute
+/// the time at which it does; -1 for all other instructions. It simulates the program, because only the
+/// simulation's own events are exact to the nanosecond. @pre what simulate() requires
 std::vector<Nanoseconds> late_entry_times(const Program& program, const ProgramCosts& costs,
                                           const Conditions& conditions);
 

@@ -26,8 +26,8 @@ SharedCompute::SharedCompute(const Program& program, const Conditions& condition
   find_clusters(program);
 }
 
-/// Joins the groups of the two modules that have GPUs in common. Ranks of a module are in order of GPU, so
-/// walking the GPUs finds every pair.
+/// Forms clusters of the groups of both modules that have GPUs in common. Ranks of a module are in order of
+/// GPU, so walking the GPUs finds every pair of groups.
 void SharedCompute::find_clusters(const Program& program) {
   const auto groups = static_cast<std::int32_t>(program.groups.size());
   const auto gpus = static_cast<std::size_t>(program.shared_gpus);
@@ -251,7 +251,7 @@ void SharedCompute::queue(std::int32_t group) {
 }
 
 /// Pauses or resumes a group's computation that begins now, or when a pause begins or ends. A computation
-/// that takes no time is over before a pause that begins with it; see run_compute().
+/// that takes no time ends before a pause that begins at the same time; see run_compute().
 void SharedCompute::stand_still_or_go_on(std::int32_t group, bool begins) {
   Computation& one = computations_[group];
   const bool takes_none = begins && one.left == 0;

@@ -15,12 +15,12 @@ namespace dflop {
 
 /// SharedCompute runs computations that share the memory bandwidth of GPUs.
 ///
-/// A computation asks for a fraction d of each of its GPUs' bandwidth, which is what it uses when nothing
-/// else runs there. It gets a fraction a <= d, the same on all its GPUs because its ranks run in lockstep,
-/// and then runs at the rate a / d. The fractions are max-min fair (Bertsekas and Gallager 1992, section
-/// 6.5.2): they rise together until a computation has what it asks for or a GPU has no bandwidth left. They
-/// change only when a computation that shares a GPU begins, ends, pauses or resumes. No GPU ever gives more
-/// than it has.
+/// A computation asks for a fraction d of the bandwidth of each of its GPUs: the fraction that it uses when
+/// nothing else runs there. It gets a fraction a <= d and runs at the rate a / d. The fraction a is the same
+/// on all its GPUs, because its ranks run in lockstep. The fractions are max-min fair (Bertsekas and Gallager
+/// 1992, section 6.5.2): they rise together until a computation has what it asks for or a GPU has no
+/// bandwidth left. They change only when a computation that shares a GPU begins, ends, pauses or resumes. No
+/// GPU ever gives more than it has.
 ///
 /// While a group pauses, its compute makes no progress and takes no bandwidth.
 class SharedCompute {
@@ -30,13 +30,13 @@ class SharedCompute {
     nothing,  ///< only its rate has changed
     enters,   ///< the group enters the collective named by add_entry()
     ends,
-    fails,  ///< together with its group
+    fails,  ///< the group fails during the computation
   };
 
   struct Happening {
     What what = What::nothing;
     std::int32_t group = 0;
-    std::int64_t entry = 0;   ///< for `enters`: as given to add_entry()
+    std::int64_t entry = 0;   ///< for `enters`: the number passed to add_entry()
     Nanoseconds computed{0};  ///< for `ends` and `fails`: how long it ran, without pauses
   };
 
@@ -45,11 +45,11 @@ class SharedCompute {
   SharedCompute(const SharedCompute&) = delete;  // the heap refers to the computations
 
   /// Begins a computation of an idle group at `now`, not before the last event. Without contention it takes
-  /// `amount` and uses the fraction `bandwidth` of each of its GPUs' bandwidth, in [0, 1].
+  /// `amount` and uses the fraction `bandwidth`, in [0, 1], of the bandwidth of each of its GPUs.
   void start(std::int32_t group, Nanoseconds amount, double bandwidth, Nanoseconds now);
 
-  /// Makes What::enters happen when the computation that the group has just begun has done `amount` of its
-  /// work. The amounts of one computation must be given in increasing order.
+  /// Requests a What::enters event for the computation that the group has just begun: it happens when
+  /// `amount` of the computation is done. Call this in increasing order of amount.
   void add_entry(std::int32_t group, Nanoseconds amount, std::int64_t entry);
 
   bool idle() const { return running_ == 0; }

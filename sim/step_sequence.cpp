@@ -6,8 +6,8 @@
 namespace dflop {
 namespace {
 
-/// Returns when each group has run its last instruction. Its sends, and sums that it does not wait for,
-/// continue without it.
+/// Returns when each group has run its last instruction. This does not include sends and sums that the group
+/// does not wait for: they continue without it.
 std::vector<Nanoseconds> group_ends(const Timeline& timeline) {
   std::unordered_map<std::int32_t, Nanoseconds> end_of;  // by first rank
   for (const Span& span : timeline.spans) {

@@ -1,5 +1,5 @@
-// simulate_next() runs steps in sequence without a barrier between them: a group begins a step when it has
-// ended its own previous step, while other groups may still be in theirs.
+// simulate_next() runs steps in sequence without a barrier between them. A group begins a step when it has
+// finished its own part of the previous step, while other groups may still be in the previous step.
 #pragma once
 
 #include <vector>
@@ -21,8 +21,8 @@ StepStart start_of(const Timeline& recorded);
 /// Simulates a step from `start`, and then sets `start` for the next step. The makespan goes from the last
 /// group's end of the previous step to the last group's end of this one, so the makespans of a sequence add
 /// up to its total time. The part of the makespan in which a group neither computes nor waits is idle time.
-/// Without a start the step is simulated by itself. A start with a different number of groups is ignored: all
-/// groups begin together.
+/// If `start` is null, the step is simulated by itself. If `start` has a different number of groups, it is
+/// ignored, and all groups begin together.
 Timeline simulate_next(const Program& program, const ProgramCosts& costs, Detail detail,
                        Conditions conditions, StepStart* start);
 

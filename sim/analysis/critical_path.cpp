@@ -16,15 +16,15 @@ namespace {
 
 constexpr std::int64_t kNone = -1;
 
-/// Throws unless `holds`. `what` has {} at the position of the number. The text is made only if needed,
-/// because every span is checked.
+/// Throws unless `holds`. `what` is the text of the error, with {} at the position of the number. The text is
+/// made only if needed, because every span is checked.
 void require(bool holds, std::string_view what, std::int64_t number = 0) {
   if (holds) return;
   throw Error(ErrorKind::internal, "critical path: " + fmt::format(fmt::runtime(what), number));
 }
 
-/// PathWalk walks back from the end of the run. It is in `group_` at `time_`, the end of the instruction
-/// `at_`. The links are produced last first.
+/// A PathWalk walks back from the end of the run. Its position is `group_` at `time_`, the end of instruction
+/// `at_`. It finds the last link of the path first.
 class PathWalk {
  public:
   PathWalk(const Program& program, const ProgramCosts& costs, const Timeline& timeline,

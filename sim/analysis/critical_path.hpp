@@ -13,7 +13,8 @@
 namespace dflop {
 
 enum class PathLinkKind : std::uint8_t {
-  compute,     ///< a compute or optimizer instruction, or the part of it before a collective was entered
+  /// a compute or optimizer instruction, or its beginning, up to where an all_reduce_start took effect
+  compute,
   message,     ///< from send to arrival
   collective,  ///< from its start to its end
   pause,       ///< pause of a group that had compute to do
@@ -29,12 +30,15 @@ inline constexpr NameTable<PathLinkKind, 4> kNames<PathLinkKind> = {{{PathLinkKi
 /// previous one ends.
 struct PathLink {
   PathLinkKind kind = PathLinkKind::compute;
-  Op op = Op::forward;      ///< of a message: its send; of a pause: the op that it delayed
+  /// of a message: its send; of a collective: all_reduce; of a pause: the op that it delayed
+  Op op = Op::forward;
   std::uint16_t stage = 0;  ///< of the instruction in `group`
   std::uint16_t to_stage = 0;
-  std::int32_t group = 0;  ///< where it runs; of a message: the source; of a collective: its last participant
-  std::int32_t to_group = 0;  ///< where the path continues; `group`, except for a message, a collective, or
-                              ///< the end of compute whose cores went to another group
+  /// The link runs in this group. For a message it is the source, for a collective the last participant.
+  std::int32_t group = 0;
+  /// The path continues in this group. It is `group`, except after a message, a collective, or compute whose
+  /// cores went to a different group.
+  std::int32_t to_group = 0;
   std::int32_t microbatch = -1;
   Nanoseconds start{0};
   Nanoseconds duration{0};
@@ -47,13 +51,14 @@ struct PathLink {
 ///
 /// The walk goes backwards from the group that ends last. An instruction begins when the previous one in its
 /// group ends. A receive that waited ends when its message arrives, and the path continues over the message
-/// to its send. A collective starts when its last participant enters it, or is done with the previous
-/// collective. Times are integer nanoseconds, so these comparisons are exact. Compute that waited for cores
-/// begins when another group's compute ends, and the path continues there. If several things end at the same
-/// time, the path stays in its group if it can, and otherwise takes the first participant; of groups that end
-/// together it takes the first.
+/// to its send. A collective starts when its last participant enters it, or when that participant's previous
+/// collective ends. Times are integer nanoseconds, so these comparisons are exact. Compute that waited for
+/// cores begins when another group's compute ends, and the path continues there. If several instructions or
+/// transfers end at the same time, the path stays in its group if it can. Otherwise it takes the first
+/// participant or, at the end of the run, the first group.
 ///
-/// `timeline` must be the result of simulate(program, costs, Detail::spans, conditions).
+/// `timeline` must be the result of simulate(program, costs, Detail::spans, conditions), and
+/// conditions.begins must be empty or 0, because the path begins at 0.
 /// @throws Error (internal) if it is not, or if the run stalled.
 std::vector<PathLink> critical_path(const Program& program, const ProgramCosts& costs,
                                     const Timeline& timeline, const Conditions& conditions = {});
@@ -69,7 +74,7 @@ struct PathShare {
   bool operator==(const PathShare&) const = default;
 };
 
-/// Returns the shares in order of stage, kind and operation. Messages count for the stage that sends them.
+/// Returns the shares in order of stage, kind and operation. Messages count toward the stage that sends them.
 std::vector<PathShare> path_shares(const std::vector<PathLink>& path);
 
 }  // namespace dflop

@@ -1,5 +1,5 @@
-// Relaxations are runs in which something takes no time. They show how much shorter the iteration would be
-// without it.
+// Relaxations are what-if runs in which one kind of cost takes no time or is balanced. They show how much
+// time that cost adds to the iteration.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ struct Relaxation {
     free_stage,          ///< compute of `stage`, including the optimizer, takes no time
     free_messages,       ///< messages take no time
     free_collectives,    ///< collectives take no time
-    free_communication,  ///< neither takes time
+    free_communication,  ///< messages and collectives take no time
     no_stragglers,  ///< compute takes the mean over the groups of the same stage, operation and microbatch
     balanced,       ///< compute takes the mean over groups and microbatches of the same stage and operation
-    no_bubbles,     ///< no group idles more than the busiest one: the busiest group's busy time
+    no_bubbles,     ///< the run takes only the busy time of the busiest group
   };
   Kind kind = Kind::free_messages;
   std::int32_t stage = -1;
@@ -32,11 +32,10 @@ struct Relaxation {
 std::vector<Relaxation> relaxations(const Program& program);
 
 /// Returns the makespan of a new simulation with the relaxation. For no_bubbles, returns the largest busy
-/// time; on shared GPUs this is the run's busy time, including the slowdown by the other module. Means are
-/// rounded to whole nanoseconds. Without a shared network, a limit of cores or shared GPUs, making something
-/// free never lengthens a run, because every time is a maximum of sums. Means may lengthen it, and so may
-/// shared links, cores and GPUs.
-/// @pre as simulate()
+/// time of a group; on shared GPUs this includes the slowdown by the other module. Means are rounded to whole
+/// nanoseconds. If neither links, cores nor GPUs are shared, making a cost free never lengthens a run,
+/// because every time is a maximum of sums. Otherwise it may, and means may in any case.
+/// @pre what simulate() requires
 Nanoseconds relaxed_makespan(const Program& program, const ProgramCosts& costs, const Relaxation& relaxation,
                              const Conditions& conditions = {});
 

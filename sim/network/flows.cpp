@@ -155,8 +155,8 @@ void Flows::fill() {
       const double rate = links_[l].spare / links_[l].weight;
       if (rate < share) share = rate, tightest = l;
     }
-    // Settle the flows that reach their own limit before this link is full; if there are none, the flows on
-    // the link.
+    // Settle the flows that reach their own limit before this link is full. If there are none, settle the
+    // flows on the link.
     const bool limited = settle_those([&](const Flow& flow) { return limit(flow) <= share; },
                                       [&](const Flow& flow) { return limit(flow); });
     if (limited) continue;

@@ -34,7 +34,7 @@ class Flows {
   /// Returns the time of the next event. @pre not idle
   Nanoseconds next_time();
 
-  /// Advances to next_time() and returns the transfer that ends then; nothing if only a phase within a
+  /// Advances to next_time() and returns the transfer that ends then; nullopt if only a phase within a
   /// transfer began or ended.
   std::optional<std::int32_t> advance();
 
@@ -48,7 +48,7 @@ class Flows {
     double bytes_left = 0;  ///< at `since`
     double rate = 0;        ///< bytes per second
     Nanoseconds since{0};
-    Nanoseconds event{0};      ///< when its state ends at this rate
+    Nanoseconds event{0};      ///< when `state` ends, at this rate
     std::uint64_t number = 0;  ///< order of start, which orders events at the same time
     std::size_t heap_place = 0;
     std::uint64_t visit = 0;

@@ -7,9 +7,9 @@
 
 namespace dflop {
 
-/// An ItemHeap is a binary heap of items, which its user keeps in a vector and names by index: earliest
-/// Item::event first, then lowest Item::number. Only the heap writes Item::heap_place. The heap has copies of
-/// both keys, because items are large and it compares many of them.
+/// An ItemHeap is a binary heap of indexes into its user's vector of items. The top is the item with the
+/// earliest Item::event and, among equals, the lowest Item::number. Only the heap writes Item::heap_place.
+/// The heap has copies of both keys, because items are large and it compares many of them.
 template <typename Item>
 class ItemHeap {
  public:
@@ -24,14 +24,14 @@ class ItemHeap {
     up(places_.size() - 1);
   }
 
-  /// Removes the top.
+  /// Removes the top. @pre not empty
   void pop() {
     places_.front() = places_.back();
     places_.pop_back();
     if (!places_.empty()) down(0);
   }
 
-  /// Moves an item whose event has changed.
+  /// Moves an item whose event has changed. @pre it is in the heap
   void update(std::int32_t item) {
     const std::size_t place = items_[item].heap_place;
     places_[place] = place_of(item);

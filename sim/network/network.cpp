@@ -101,8 +101,8 @@ class NetworkBuilder {
     network_.phases.push_back({no_links_, to_nanoseconds(time), 0});
   }
 
-  /// Returns the route of a message over the links of all ranks of its groups. If one rank moves the whole
-  /// message, as to or from a hub, it uses one link of its group with a correspondingly higher weight.
+  /// Returns the route of a message over the links of all ranks of its groups. To or from a hub, one rank
+  /// moves the whole message: it uses one link of its group with a correspondingly higher weight.
   std::int32_t message_route(const Message& message, bool inside) {
     const int out_ranks = program_.groups[message.source].ranks;
     const int in_ranks = program_.groups[message.destination].ranks;
@@ -124,8 +124,8 @@ class NetworkBuilder {
     return add_route(uses, pairs * link.bandwidth_bytes_per_s);
   }
 
-  /// Adds a phase of a collective. Its rate is one rank's rate over its slower kind of links; the other kind
-  /// is used in proportion.
+  /// Adds a phase of a collective. Its bytes and rate are those of one rank over the kind of links (in the
+  /// node or between nodes) that carries more bytes. The other kind is used in proportion.
   void add_phase(const Collective& collective, const CollectivePhase& phase) {
     const double bandwidth = network_bandwidth(cluster_, collective, program_);
     const double bytes = std::max(phase.node_bytes, phase.network_bytes);

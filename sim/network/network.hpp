@@ -11,7 +11,7 @@
 
 namespace dflop {
 
-/// A LinkUse says that a transfer at rate r takes weight * r of the link's bandwidth.
+/// A LinkUse says how much of a link a transfer uses: at rate r it takes weight * r of the link's bandwidth.
 struct LinkUse {
   std::int32_t link = 0;
   double weight = 1;
@@ -21,7 +21,7 @@ struct LinkUse {
 struct Route {
   std::size_t begin = 0;
   std::size_t end = 0;
-  double most_bytes_per_s = 0;  ///< its max rate, with nothing else on the links
+  double most_bytes_per_s = 0;  ///< max rate of a transfer, with nothing else on the links
 };
 
 /// A TransferPhase is a part of a transfer: nothing moves for `latency`, then `bytes` move.
@@ -42,30 +42,31 @@ struct Network {
 };
 
 /// Returns the bandwidth factor of each GPU of a program with shared GPUs: the min over the groups on it.
-/// @pre a factor for each group
+/// @pre `factor` has an entry for each group
 std::vector<double> gpu_factors(const Program& program, const std::vector<double>& factor);
 
 /// Returns a network in which all messages of a program share one link, like a bus; collectives take no time.
 /// Each message begins to move after `latency`, at a rate of at most message_bytes_per_s times the lower
-/// `bandwidth_factor` of its ends (empty: 1).
+/// `bandwidth_factor` of its two groups. If `bandwidth_factor` is empty, all factors are 1.
 /// @pre bandwidths and factors > 0
 Network shared_link(const Program& program, Nanoseconds latency, double bytes_per_s,
                     double message_bytes_per_s, const std::vector<double>& bandwidth_factor = {});
 
-/// Returns the links of a cluster. Every group has, for each of its ranks and in each direction, a port to
-/// its node's switch and a network card; groups on the same GPUs share them. Every leaf switch has uplinks
-/// and downlinks that give its nodes' cards together 1 / oversubscription of their bandwidth.
+/// Returns the network of a program on a cluster. Every rank has, in each direction, a port to its node's
+/// switch and a network card; ranks on the same GPU share them. The uplinks of a leaf switch have 1 /
+/// oversubscription of the total bandwidth of its nodes' cards, and so have its downlinks.
 ///
 /// A message begins to move after message_latency(). It is split over as many pairs of ranks as its smaller
 /// end has ranks. Each pair has its own port, and uses the cards if its ends are on two nodes. A collective
 /// has the phases of all_reduce_phases(), and its rings for all tp indices run together. A message that stays
 /// on its GPUs takes message_time() and uses no link.
 ///
-/// With nothing else on the links, a message or collective takes as long as
-/// costmodel/analytic/communication.hpp says. The exception is messages of one reshard, whose port_bytes
-/// estimate the contention that is simulated here.
+/// With nothing else on the links, a message or collective takes the time that
+/// costmodel/analytic/communication.hpp computes. Messages of one reshard are the exception: there,
+/// port_bytes estimate the contention, which this network simulates.
 ///
-/// `bandwidth_factor` per group scales its ports (below 1 for a degraded link); empty: 1 everywhere.
+/// `bandwidth_factor` per group scales the bandwidth of its ports (below 1 for a degraded link); empty: 1
+/// everywhere.
 Network cluster_network(const Program& program, const ClusterSpec& cluster,
                         const std::vector<double>& bandwidth_factor = {});
 
