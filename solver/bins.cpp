@@ -21,8 +21,8 @@ double bound_of(const std::vector<double>& weights, int bins) {
   return bound;
 }
 
-/// Returns the largest time of which both are multiples, by Euclid's algorithm. Remainders below `nothing`
-/// count as rounding errors.
+/// Returns the largest time of which `a` and `b` are multiples, by Euclid's algorithm. Remainders below
+/// `nothing` are treated as rounding errors.
 double common_part(double a, double b, double nothing) {
   while (b > nothing) {
     const double rest = std::fmod(a, b);
@@ -32,7 +32,7 @@ double common_part(double a, double b, double nothing) {
 }
 
 /// Returns the time of one tile if all items take a whole number of tiles, as encoder times often do; zero if
-/// there is no such time. Rounded down, so that no item takes less than its tiles.
+/// there is no such time. The time is rounded down, so that no item takes less time than its tiles.
 double tile_time(std::span<const double> times) {
   constexpr double kMaxTiles = 1e6;  // max per item
   constexpr double kRounding = 1e-10;

@@ -14,47 +14,50 @@ namespace dflop {
 
 /// A Cap is a limit on the total that some bins hold, for example LLM tokens or bytes of activations.
 struct Cap {
-  std::string what;                ///< "LLM tokens", for messages
+  std::string what;                ///< name in messages, such as "LLM tokens"
   std::span<const double> weight;  ///< per item, finite and non-negative
   double most = 0;                 ///< max total of any `window` consecutive microbatches
   int window = 1;                  ///< microbatches that are in flight together
-  bool of_microbatch = false;      ///< the sum over all bins of a microbatch; otherwise of one dp rank
+  bool of_microbatch = false;      ///< total over all bins of a microbatch; otherwise over one dp rank's
 };
 
-/// A BinProblem has items and bins. Both spans have one finite, non-negative time per item, in seconds. bin =
-/// microbatch * dp + dp rank.
+/// A BinProblem has items and bins. encoder_s and llm_s have one finite, non-negative time per item, in
+/// seconds. Bins are numbered microbatch * dp + dp rank.
 struct BinProblem {
   std::span<const double> encoder_s;
   std::span<const double> llm_s;
   int bins = 1;
   int dp = 1;
-  /// If true, a bin's encoder load is the mean over all bins of its microbatch, because its ranks share that
-  /// work. Otherwise each bin carries its own encoder load (published).
+  /// If true, a bin's encoder load is the mean over all bins of its microbatch, because the encoder's ranks
+  /// share this work. Otherwise each bin has its own encoder load, as in the published scheduler.
   bool shared_encoder = false;
-  bool allow_empty = false;  ///< bins without items
+  bool allow_empty = false;  ///< bins may be left without items
   std::vector<Cap> caps = {};
-  std::span<const std::string> names = {};  ///< per item, for messages; may be absent
+  std::span<const std::string> names = {};  ///< per item, for messages; may be empty
 
   int microbatches() const { return bins / dp; }
-  /// Returns how many bins share one encoder load.
+  /// Returns the number of bins that share one encoder load.
   int share() const { return shared_encoder ? dp : 1; }
-  /// Returns how many consecutive microbatches a cap covers.
+  /// Returns the number of consecutive microbatches that a cap covers.
   int window(const Cap& cap) const { return std::clamp(cap.window, 1, microbatches()); }
   std::size_t items() const { return encoder_s.size(); }
 };
 
-/// A problem with at most this many items x bins is small: its integer program is solved almost instantly,
-/// and local search finds all it can before its usual time is up.
+/// A problem is small if items times bins is at most this. Its integer program is solved almost instantly,
+/// and local search needs only a fraction of its usual steps.
 inline constexpr std::size_t kSmallCells = 512;
 
 /// Returns the largest load of any bin, encoder or LLM, in seconds. Caps are ignored.
 double largest_load(const BinProblem& problem, std::span<const std::int32_t> bin);
 
-/// Returns a lower bound in seconds on the value of any assignment, with or without caps. It is computed for
-/// both dimensions and three mixtures of them (a bin's larger load is at least any weighted mean of its
-/// loads), as the largest of: the sum divided by the number of bins, rounded up to whole multiples if all
-/// items of a dimension take multiples of one time; the largest item; and the sum of the k + 1 smallest of
-/// the k * bins + 1 largest items, because some bin must hold that many of them.
+/// Returns a lower bound in seconds on the value of any assignment, with or without caps. It is the largest
+/// bound for the encoder times, the LLM times and three weighted means of both. (A bin's larger load is at
+/// least any weighted mean of its loads.) The bound for one kind of time is the largest of:
+///   the sum divided by the number of bins; if all times of a module are multiples of one time, this is
+///   rounded up to such a multiple;
+///   the largest item;
+///   the sum of the k + 1 smallest of the k * bins + 1 largest items, because some bin must hold k + 1
+///   of them.
 double lower_bound(const BinProblem& problem);
 
 /// Returns the numbers 0 to count - 1 in increasing order.
@@ -64,7 +67,7 @@ std::vector<std::int32_t> numbered(std::size_t count);
 std::vector<std::int32_t> by_falling_size(const BinProblem& problem);
 
 /// Returns a description of the first cap that an assignment breaks, such as "LLM tokens of microbatches 3 to
-/// 6 on dp rank 1: 9000, at most 8192"; nothing if it obeys all.
+/// 6 on dp rank 1: 9000, at most 8192"; nullopt if it obeys all caps.
 std::optional<std::string> broken_cap(const BinProblem& problem, std::span<const std::int32_t> bin);
 
 /// Returns whether every bin has an item, or the problem allows empty bins.

@@ -1,5 +1,5 @@
-// Lanes are vectors of sixteen floats. Functions on them are compiled for several processors. The local
-// search for the largest load (solver/bins/exchange_kernel.hpp) and the search for the makespan
+// Lanes are vectors of sixteen floats. Functions that compute with them are compiled for several processors.
+// The local search for the largest load (solver/bins/exchange_kernel.hpp) and the search for the makespan
 // (solver/makespan/kernel.hpp) use them.
 #pragma once
 
@@ -28,7 +28,7 @@ struct alignas(64) Lanes {
   float value __attribute__((vector_size(64))) = {};
 };
 
-/// LaneGroups have a group, or -1, for each lane.
+/// LaneGroups have, for each lane, the number of a group of replicas, or -1.
 struct alignas(64) LaneGroups {
   std::int32_t value __attribute__((vector_size(64))) = {};
 };

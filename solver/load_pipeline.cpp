@@ -9,8 +9,8 @@
 namespace dflop {
 namespace {
 
-/// Merges the steps of all ranks into one list, taking from every rank in turn the steps that can run, and
-/// finds the step that each waits for.
+/// Merges the steps of all ranks into one list: takes from every rank in turn the steps that can run. Also
+/// finds the step that each step waits for.
 std::vector<LoadStep> list_steps(const PipelineOrder& order, std::span<const StageLoadTimes> stages) {
   const std::size_t microbatches = order.shape.microbatches;
   std::vector<std::int32_t> forwards(stages.size() * microbatches, -1);  // [stage, microbatch]: its step

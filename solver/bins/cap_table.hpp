@@ -10,8 +10,9 @@
 
 namespace dflop {
 
-/// A CapTable counts in integers, so that sums are exact in any order and in float. Integer weights are
-/// unchanged if the cap is at most 2^22; all others are rounded up to multiples of 2^-22 of the cap.
+/// A CapTable has, for each cap, the weight that the bins hold. It counts in integers, so that sums are exact
+/// in any order and in float. Integer weights are unchanged if the cap is at most 2^22; all others are
+/// rounded up to multiples of 2^-22 of the cap.
 class CapTable {
  public:
   /// All bins are empty at first. The problem must outlive the table.
@@ -25,8 +26,8 @@ class CapTable {
 
   bool fits(std::int32_t item, std::int32_t bin) const;
 
-  /// Returns by how much the weight in `bin` may grow while the weight in `other` shrinks by the same amount
-  /// (other < 0: nothing shrinks). Negative if a cap is already broken.
+  /// Returns the largest amount by which the weight in `bin` may grow while the weight in `other` shrinks by
+  /// the same amount (other < 0: no bin shrinks). It is negative if a cap is already broken.
   double room(int cap, std::int32_t bin, std::int32_t other = -1) const;
 
  private:
@@ -46,8 +47,8 @@ class CapTable {
   std::vector<Counted> caps_;
 };
 
-/// Returns why no assignment can obey the caps, if this is obvious: one item is too large, or all items
-/// together exceed what the bins can hold. Example: "item 17 ('id') has 9000 LLM tokens, the cap is 8192".
+/// Returns why no assignment can obey the caps, if one item is too large or all items together exceed what
+/// the bins can hold; nullopt otherwise. Example: "item 17 ('id') has 9000 LLM tokens, the cap is 8192".
 std::optional<std::string> impossible_cap(const BinProblem& problem);
 
 }  // namespace dflop

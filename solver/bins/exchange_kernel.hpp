@@ -8,9 +8,10 @@
 
 namespace dflop {
 
-/// This many offers are evaluated together; arrays of offers are padded to a multiple of it.
+/// This many offers are evaluated together. Arrays of offers are padded to a multiple of this number.
 inline constexpr int kLanes = Lanes::kCount;
-/// A padding offer has these loads, so large that no exchange for it is the best.
+/// Both loads of a padding offer have this value. It is so large that no exchange for such an offer is the
+/// best.
 inline constexpr float kFar = 1e30F;
 /// An exchange can obey at most this many caps.
 inline constexpr int kMaxCaps = 24;
@@ -38,17 +39,17 @@ struct ExchangeQuery {
   std::array<float, kMaxCaps> most = {};
 };
 
-/// An Exchange has the largest of the four loads after the exchange, and the exchanged offers.
+/// An Exchange has the largest load of both bins after the exchange, and the indices of the exchanged offers.
 struct Exchange {
   float load = 0;
   std::int32_t x = -1;
   std::int32_t y = -1;
 };
 
-/// Finds the exchange with the smallest load below `best.load`, the first one if several tie; `best` is
-/// unchanged if there is none. It only adds and compares floats, so the result is the same on every
-/// processor.
-/// @return true if `best` is new.
+/// Sets `best` to the exchange with the smallest load below `best.load`, the first one if several tie. If
+/// there is none, `best` stays unchanged. It only adds and compares floats, so the result is the same on
+/// every processor.
+/// @return true if `best` has changed.
 bool best_exchange(const ExchangeQuery& query, Exchange& best);
 
 }  // namespace dflop

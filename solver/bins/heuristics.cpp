@@ -65,7 +65,8 @@ std::vector<std::int32_t> lpt(const BinProblem& problem) {
 namespace {
 
 /// A Partition has some of the items, spread over all bins, as sets in decreasing order of sum. Bins without
-/// items are not stored: they come last, and all partitions together have no more sets than there are items.
+/// items would come last and are not stored. So all partitions together have at most as many sets as there
+/// are items.
 struct Partition {
   struct Set {
     double sum = 0;
@@ -91,8 +92,8 @@ struct SmallerSpread {
   }
 };
 
-/// Joins the largest set of one partition with the smallest of the other, and so on. `next` links the items
-/// of a set.
+/// Joins the largest set of one partition with the smallest set of the other partition, the second largest
+/// with the second smallest, and so on. `next` links the items of a set.
 void merge(Partition& into, const Partition& other, std::size_t bins, std::vector<std::int32_t>& next) {
   const std::size_t before = into.sets.size();
   for (std::size_t k = bins - other.sets.size(); k < bins; ++k) {
@@ -177,8 +178,8 @@ std::vector<std::int32_t> shuffled_items(std::size_t count, std::uint64_t seed, 
 
 namespace {
 
-/// Returns the loads that determine the order: the larger load of each bin. If the encoder is shared, its
-/// load is the microbatch's.
+/// Returns the larger load of each bin, by which arrange_bins() sorts. If the encoder is shared, the encoder
+/// load is the mean over the microbatch.
 std::vector<double> bin_loads(const BinProblem& problem, const std::vector<std::int32_t>& bin) {
   const int share = problem.share();
   std::vector<double> encoder(problem.bins / share, 0.0);

@@ -22,8 +22,8 @@ namespace {
 
 /// CBC checks the clock only between nodes; its process is killed when it overruns by more than this.
 constexpr Seconds kGrace(0.2);
-/// These limit a call without a time limit: they are far longer than the first linear program and the nodes
-/// take. Only a process that hangs reaches them.
+/// These limit a call without a time limit. They are far longer than the usual time of the first linear
+/// program and of a node. Only a process that hangs reaches them.
 constexpr Seconds kLongestStart(30);
 constexpr Seconds kLongestNode(0.05);
 constexpr Seconds kLongest(600);
@@ -146,8 +146,8 @@ class IntegerProgram {
     return solver;
   }
 
-  /// Returns the columns' values for an assignment, with its bins renamed in the order of their largest
-  /// items.
+  /// Returns the values of the columns (variables) for an assignment whose bins are renumbered in the order
+  /// of their largest items.
   std::vector<double> encode(const std::vector<std::int32_t>& bin) const {
     const int size = group();
     std::vector<int> new_group(problem_.bins / size, -1);
@@ -220,8 +220,8 @@ void configure(CbcModel& model, const SolveLimits& limits, const Stopwatch& watc
   }
 }
 
-/// The worker sends its Verdict first, then CBC's bound in units of the simple one, and its bins if it has
-/// any.
+/// The worker sends its Verdict first, then CBC's bound in units of the simple bound, and last the bins, if
+/// it has any.
 enum class Verdict { optimal, limit, abandoned };
 
 std::vector<double> branch_and_bound(const BinProblem& problem, const SolveLimits& limits,

@@ -87,8 +87,8 @@ std::int32_t BinSearch::fullest() const {
   return x;
 }
 
-/// Returns the bins that an item must leave to lower the largest load: the fullest, or any of its microbatch
-/// if the shared encoder load is the larger one.
+/// Returns the bins of which one must lose an item to lower the largest load: the fullest bin or, if its
+/// shared encoder load is its larger load, all bins of its microbatch.
 std::vector<std::int32_t> BinSearch::sources() const {
   const std::int32_t x = fullest();
   if (share_ == 1 || llm_[x] >= encoder_[x / share_]) return {x};
@@ -331,7 +331,7 @@ void BinSearch::sum_up(std::int32_t bin) {
 
 namespace {
 
-/// A search without limits takes this many steps. A search with at most kSmallCells items x bins gets fewer,
+/// A search without limits takes this many steps. If items times bins is at most kSmallCells, it takes fewer,
 /// because it has tried everything by then.
 constexpr std::int64_t kDefaultSteps = 2'000'000;
 constexpr std::int64_t kDefaultStepsOfSmall = 100'000;
@@ -367,8 +367,8 @@ void descend(BinSearch& search, float goal, const SearchBudget& budget) {
   }
 }
 
-/// Descends repeatedly from kicks of the best assignment. Calls `found` with each better assignment;
-/// returning true ends the search.
+/// Repeatedly kicks the best assignment and descends from there. Calls `found` with each better assignment;
+/// if `found` returns true, the search ends.
 template <typename Found>
 void search_on(BinSearch& search, float goal, const SearchBudget& budget, const Found& found) {
   std::vector<std::int32_t> best = search.assignment();
@@ -386,7 +386,7 @@ void search_on(BinSearch& search, float goal, const SearchBudget& budget, const 
 }
 
 /// Tries all assignments of a small problem until one obeys the caps and leaves no bin empty unless allowed:
-/// each item in turn goes into every bin that has room for it.
+/// each item in turn goes into every bin where it fits.
 /// @return the bin of each item; empty if there is no such assignment or the time is over.
 std::vector<std::int32_t> enumerate(const BinProblem& problem, const SearchBudget& budget) {
   constexpr int kAskAfter = 4096;  // items placed

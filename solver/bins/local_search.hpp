@@ -14,9 +14,9 @@
 
 namespace dflop {
 
-/// A BinSearch is an assignment during local search. Loads are floats in units of the lower bound, in one row
-/// of padded slots per bin. After the items of a row comes a slot without load, for exchanges that only move
-/// an item.
+/// A BinSearch is an assignment during local search. Its loads are floats in units of the lower bound. Each
+/// bin has a row of slots, one per item, with padding at the end. After the items comes a slot without load,
+/// for exchanges that only move an item.
 class BinSearch {
  public:
   using Stop = std::function<bool()>;
@@ -34,14 +34,14 @@ class BinSearch {
   std::int64_t tries() const { return tries_; }
 
   /// Reduces the fullest bin's load by the best exchange or move of single items with one of the other bins.
-  /// It tries some bins in turn, and more if those give no improvement. From a bin with more than kBlock
-  /// items it tries one block of items, and the next block if that gives no improvement. `stop()` is called
-  /// at least every kAskAfter tries plus a pair of bins. Returns false if no bin gives an improvement, or if
-  /// stopped before one did.
+  /// It first tries kChunk bins, and more bins if these give no improvement. If a bin has more than kBlock
+  /// items, it first tries one block of them, and the next block if that gives no improvement. Between two
+  /// calls of `stop()` there are at most kAskAfter tries, plus the tries of one pair of bins. Returns false
+  /// if no bin gives an improvement, or if stopped before.
   bool exchange_items(const Stop& stop);
 
-  /// Reduces the fullest bin's load with up to two items from each side, using the first bin that gives an
-  /// improvement. `stop()` is called before each bin.
+  /// Reduces the fullest bin's load by an exchange of up to two items of each bin, with the first bin that
+  /// gives an improvement. Calls `stop()` before it tries each bin.
   bool exchange_pairs(const Stop& stop);
 
   /// Swaps a few random items, one of them in the fullest bin, as far as caps permit.
@@ -53,7 +53,7 @@ class BinSearch {
   static constexpr std::int64_t kAskAfter = 4096;  // tries, a few microseconds
 
   using Pair = std::pair<std::int32_t, std::int32_t>;
-  /// A Found is the best exchange so far and its bins.
+  /// A Found has the best exchange so far and its two bins.
   struct Found {
     Exchange exchange;
     std::int32_t x = -1;
@@ -97,7 +97,7 @@ class BinSearch {
   void grow();
 
   const BinProblem& problem_;
-  int share_;                             // how many bins share one encoder load, cached for the inner loop
+  int share_;  // number of bins that share one encoder load, cached for the inner loop
   std::vector<std::vector<float>> item_;  // [encoder, LLM, caps][item]
   std::vector<std::vector<float>> rows_;  // the same, [.][bin, slot]
   std::vector<float> zeros_;  // encoder row for exchanges within a microbatch that shares its encoder load
@@ -117,20 +117,21 @@ class BinSearch {
   PairOffers pairs_y_;
 };
 
-/// Local search starts from lpt() and reduces the load of the fullest bin step by step: by the best exchange
-/// or move of single items with one of some bins; if none helps, by exchanges of up to two items on each
-/// side; if those do not help either, it continues from the best assignment so far with a few random swaps.
-/// It ends when lower_bound() is met or at `limits`. A step of `limits.steps` is one offer compared with
-/// sixteen others. Without a limit of steps or time there are two million steps, which take some
-/// milliseconds, or a hundred thousand for at most kSmallCells items x bins. The result is never worse than
-/// lpt(). `improved` is called with each better assignment.
-/// @return no bins and status infeasible if no assignment was found that obeys the caps; the result of
-/// obey_caps() and status fallback if there are more than kMaxCaps caps (solver/bins/exchange_kernel.hpp).
+/// Starts from lpt() and reduces the load of the fullest bin step by step. It tries exchanges or moves of
+/// single items; if none helps, exchanges of up to two items of each bin; and if none of these helps, it
+/// restarts from the best assignment so far with a few random swaps. It ends when lower_bound() is met or at
+/// `limits`. A step of `limits.steps` compares one offer with sixteen others. Without a limit of steps or
+/// time there are two million steps, which take some milliseconds, or a hundred thousand if items times bins
+/// is at most kSmallCells. The result is never worse than lpt(). Calls `improved` with each better
+/// assignment.
+/// @return an assignment; no bins and status infeasible if none was found that obeys the caps. If there are
+/// more than kMaxCaps caps (solver/bins/exchange_kernel.hpp), returns the result of obey_caps() with status
+/// fallback.
 AssignmentSolution local_search(const BinProblem& problem, const SolveLimits& limits);
 
-/// Finds any assignment that obeys the caps: lpt()'s, or one found by applying the same search to cap use,
-/// which fills windows of microbatches evenly. If that finds none and there are at most 2^20 assignments, it
-/// tries all of them, so that none is missed.
+/// Finds any assignment that obeys the caps. It first tries lpt(), then a local search that balances the use
+/// of the caps instead of the loads. If both fail and there are at most 2^20 assignments, it tries all of
+/// them.
 /// @return the bin of each item; empty if none was found within the limits.
 std::vector<std::int32_t> obey_caps(const BinProblem& problem, const SolveLimits& limits);
 

@@ -25,9 +25,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr Seconds kLookForStop(0.005);
-/// A child without progress for this long waits for a lock that another of our threads held at the fork. This
-/// happens with allocators that, unlike the C library's, do not handle forks, such as the address
-/// sanitizer's.
+/// A child that makes no progress for this long waits for a lock that another thread of its parent held at
+/// the fork. This happens with allocators that, unlike the C library's, do not handle forks, such as the
+/// address sanitizer's.
 constexpr Seconds kStuck(0.25);
 
 bool write_all(int file, std::string_view bytes) {
@@ -64,8 +64,8 @@ bool write_all(int file, std::string_view bytes) {
 /// A Child is a forked process that is always cleaned up, whatever its parent throws.
 class Child {
  public:
-  /// Children are forked one at a time: a child forked between another's pipe() and close() would keep that
-  /// pipe open.
+  /// Children are forked one at a time. A child that is forked between pipe() and close() of another child
+  /// would keep the other child's pipe open.
   explicit Child(const std::function<std::vector<double>()>& work) {
     static std::mutex mutex;
     const std::lock_guard lock(mutex);
@@ -106,7 +106,7 @@ class Child {
   int in_ = -1;
 };
 
-/// Returns the number of values that the child announces; nothing until this number has arrived. A reply is a
+/// Returns the number of values that the child announces; nullopt until this number has arrived. A reply is a
 /// vector of doubles as written by ByteWriter.
 std::optional<std::uint64_t> count_of(const std::string& reply) {
   if (reply.size() < sizeof(std::uint64_t)) return std::nullopt;
@@ -124,7 +124,7 @@ bool read_some(int in, std::string& reply) {
 }
 
 /// Reads the reply until the child is done, late, stopped or has died.
-/// @return nothing if the child is stuck.
+/// @return nullopt if the child is stuck.
 std::optional<WorkerEnd> receive(const Child& child, Clock::time_point deadline, const std::stop_token& stop,
                                  std::string& reply) {
   Clock::time_point looked = Clock::now();

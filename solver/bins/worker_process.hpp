@@ -24,9 +24,9 @@ struct WorkerResult {
 /// because only a process can be stopped from outside. The child is killed `limit` after the call, or soon
 /// after a stop is requested, and neither a crash nor a corrupted heap reaches the caller. The child has a
 /// copy of the caller's memory but none of its threads, so `work` must not wait for threads, print or write
-/// files; its output is discarded. A child that blocks anyway is soon replaced by another, so `work` must be
-/// the same each time. A result of more than kMaxWorkerValues values counts as died. The values are not
-/// checked.
+/// files; its output is discarded. A child that blocks anyway is soon replaced by another child, so `work`
+/// may be called several times and must give the same result each time. If the result has more than
+/// kMaxWorkerValues values, the child is treated as died. The values are not checked.
 WorkerResult run_in_worker(const std::function<std::vector<double>()>& work, Seconds limit,
                            const std::stop_token& stop);
 

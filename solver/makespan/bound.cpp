@@ -188,8 +188,9 @@ struct LinearProgram {
     most.push_back(at_most);
   }
 
-  /// Returns the dual value of each row after at most `most_iterations` of the dual simplex method; they are
-  /// optimal if it ended before. They are not verified: a caller that needs a proof must check them.
+  /// Returns the dual value of each row after at most `most_iterations` iterations of the dual simplex
+  /// method. The values are optimal if the method ended before that. They are not verified: a caller that
+  /// needs a proof must check them.
   std::vector<double> duals(int most_iterations) const {
     const CoinPackedMatrix matrix(false, static_cast<int>(cost.size()), rows(),
                                   static_cast<CoinBigIndex>(value.size()), value.data(), column.data(),
@@ -216,8 +217,8 @@ std::vector<double> rank_work(const PathBound& rank, const Features& items) {
   return work;
 }
 
-/// Returns the rank whose work is composed of the most different features from the first rank's: an LLM rank,
-/// if the first is an encoder rank.
+/// Returns the rank whose work depends on features in proportions that differ most from the first rank's: an
+/// LLM rank, if the first is an encoder rank.
 const PathBound& least_like_first(const std::vector<PathBound>& ranks, const Features& items) {
   const std::vector<double> first = rank_work(ranks.front(), items);
   const PathBound* least = &ranks.front();
@@ -237,8 +238,8 @@ const PathBound& least_like_first(const std::vector<PathBound>& ranks, const Fea
 }
 
 /// Shapes are a few kinds of items; every item is treated as a mixture of them. An item's key is its work on
-/// the first rank as a fraction of its work on the first rank and the least similar one: in most pipelines
-/// encoder and LLM.
+/// the first rank, as a fraction of its work on two ranks: the first and the least similar one. In most
+/// pipelines, these are an encoder rank and an LLM rank.
 class Shapes {
  public:
   Shapes(const std::vector<PathBound>& ranks, const Features& items, std::size_t shapes)
@@ -259,9 +260,9 @@ class Shapes {
     pick(shapes);
   }
 
-  /// Returns the sums of features of all items, by shape: [shape, feature]. An item is the mixture of the two
-  /// neighboring shapes with the same work on both ranks. All items lie between shapes, so a bound that holds
-  /// for the shapes nearly holds for each item.
+  /// Returns the sums of features of all items, by shape: [shape, feature]. An item is treated as the mixture
+  /// of its two neighboring shapes that has the same work on both ranks. All items lie between shapes, so a
+  /// bound that holds for the shapes nearly holds for each item.
   std::vector<double> sums() const {
     const std::size_t features = items_.size();
     if (shapes_.empty()) return std::vector<double>(features, 0.0);
@@ -313,8 +314,8 @@ class Shapes {
   std::vector<double> shape_key_;
 };
 
-/// A MakespanProgram has rows for each step: its waits on its rank and on other ranks; then rows for the ends
-/// of ranks, then for the classes.
+/// A MakespanProgram is a linear program. Its first rows are the waits of each step, on its own rank and on
+/// others; then come the rows of the ranks' ends, and last the rows of the shapes.
 class MakespanProgram {
  public:
   MakespanProgram(const MeanPipeline& pipeline, std::vector<double> sums, double unit_s)
@@ -407,7 +408,8 @@ class MakespanProgram {
 ///
 /// Each item is a mixture of two shapes, which may be in different microbatches. A dual solution is a flow of
 /// one unit from the end of the iteration back to its start, that is, a weight on every path.
-/// MeanPipeline::bound() makes a valid flow from any values that the solver returned, at its end or before.
+/// MeanPipeline::bound() makes a valid flow from any values that the solver returned, even if it was stopped
+/// early.
 PathFlow best_paths(const MeanPipeline& pipeline, const Features& items, const ProgramLimits& limits) {
   const std::vector<PathBound> ranks = pipeline.rank_bounds();
   double unit_s = 0;

@@ -34,24 +34,23 @@ struct PathBound {
   /// Adds a multiple of another bound with the same number of rows.
   void add(const PathBound& other, double times);
 
-  /// Drops rows that are nowhere below another row; no value changes.
+  /// Drops every row that is at least another row in all features; at() returns the same values.
   void reduce();
 
-  /// Returns the bound for these items in seconds, minus a margin for rounding. Features must not be
+  /// Returns the bound for these items, in seconds, minus a margin for rounding. Features must not be
   /// negative.
   double at(const Features& items) const;
 };
 
 /// A PathFlow has the weights of all paths through a pipeline's steps, as a flow from end to start.
 struct PathFlow {
-  std::vector<double> ends;   ///< per rank: the fraction of paths that end with its last step, in any unit
-  std::vector<double> waits;  ///< per step: of the paths through it, the fraction that arrives by its message
+  std::vector<double> ends;   ///< per rank: weight of the paths that end with its last step, in any unit
+  std::vector<double> waits;  ///< per step: fraction of the paths through it that come from step `after`
 };
 
-/// A MeanPipeline is the pipeline of mean loads over dp ranks, which never ends later than the real one. The
-/// end of a step is made of maxima and sums, and a mean of maxima is at least the maximum of means. This
-/// holds both for a step that each replica has and for one that replicas share, which waits for the latest of
-/// them.
+/// A MeanPipeline is the pipeline for the mean loads over dp ranks. It never finishes later than the real
+/// pipeline: the end of a step is made of maxima and sums, and a mean of maxima is at least the maximum of
+/// means. This holds for replicated steps and for shared steps, which wait for the latest replica.
 struct MeanPipeline {
   struct Step {
     std::int32_t microbatch;
@@ -79,17 +78,20 @@ struct MeanPipeline {
 
   int ranks() const { return static_cast<int>(last.size()); }
 
-  /// Returns the mean of paths, with a row for each microbatch. It is a valid bound whatever the numbers in
-  /// `flow`: invalid weights are replaced by valid ones, and the durations are this pipeline's own.
-  /// @pre as many ranks and steps as this pipeline has
+  /// Returns the weighted mean of the paths in `flow`, with a row for each microbatch. It is a valid bound
+  /// whatever the numbers in `flow`: invalid weights are replaced by valid ones, and the durations are this
+  /// pipeline's own.
+  /// @pre `flow` has as many ranks and steps as this pipeline
   PathBound bound(const PathFlow& flow) const;
 
-  /// Returns the work, fill and drain of each rank that has steps, valid for any order of its steps, and the
-  /// mean over all ranks except links. The fill is the min time before any of its steps, with empty
-  /// microbatches; likewise the drain after them.
+  /// Returns a bound for each rank, the sum of its work, fill and drain, and then the mean of these bounds
+  /// over all ranks except links. They are valid for any order of a rank's steps. The fill is the min time
+  /// before any step of the rank, with empty microbatches; likewise, the drain is the min time after any
+  /// step.
   std::vector<PathBound> rank_bounds() const;
 
-  /// Adds a time, taken by a fraction `part` of all paths, to a bound with a row for each microbatch.
+  /// Adds an entry of `times` to a bound that has a row for each microbatch. `part` is the fraction of all
+  /// paths that take this time.
   void add(PathBound& bound, std::int32_t time, int microbatch, double part = 1) const;
 };
 
@@ -101,44 +103,45 @@ struct MakespanBound {
 
 /// ProgramLimits limit the size of the linear program and the time to solve it.
 struct ProgramLimits {
-  std::size_t shapes = 3;    ///< max number of shapes that an item is a mixture of, at least 2
+  std::size_t shapes = 3;    ///< max number of shapes, at least 2; items are treated as mixtures of them
   int iterations = 50'000;   ///< max iterations of the simplex method, 10 to 60 us each
   std::size_t steps = 4096;  ///< max steps of a pipeline; solving larger ones takes many seconds
 };
 
-/// MakespanBounds are bounds for one pipeline and the items of any batch, whatever their number or size: a
-/// path through the steps is a bound for every batch. Features must not be negative, and durations must not
-/// fall with loads. Several threads may use an object at once.
+/// MakespanBounds are bounds for one pipeline and any batch of items. A path that was found for one batch is
+/// also a bound for all others, whatever the number or size of their items. Features must not be negative,
+/// and durations must not fall with loads. Several threads may use an object at once.
 class MakespanBounds {
  public:
-  /// `best` is linear_program; or simple, for a pipeline whose order depends on the durations, so that only
-  /// properties common to every order are used; or none.
+  /// `best` is the best kind of bound to use: linear_program, simple or none. Use simple for a pipeline whose
+  /// order depends on durations: these bounds use only properties common to all orders.
   explicit MakespanBounds(LoadPipeline pipeline, BoundKind best = BoundKind::linear_program);
 
   /// Solves the linear program over fractional items for this batch, and keeps its dual solution for bound().
-  /// Takes a few milliseconds for tens of microbatches. Does nothing unless `best` is linear_program.
+  /// This takes a few milliseconds for tens of microbatches. Does nothing unless `best` is linear_program, or
+  /// if the pipeline has more steps than `limits` permits.
   void prepare(const Features& features, const ProgramLimits& limits = {});
 
-  /// Returns the largest known bound for these items, from the work, fill and drain of each rank, the path of
-  /// the largest items, and the dual solutions of all prepared batches. It depends only on the prepared
-  /// batches.
+  /// Returns the largest known bound for these items. The bounds come from the work, fill and drain of each
+  /// rank, from the path of the largest items, and from the dual solutions of prepare() and use().
   MakespanBound bound(const Features& features) const;
 
-  /// Returns the dual solutions of all prepared batches, as paths.
+  /// Returns the dual solutions that bound() uses, as paths.
   std::vector<PathFlow> flows() const {
     const std::lock_guard lock(mutex_);
     return flows_;
   }
 
-  /// Adds paths to bound(). Paths of another pipeline with the same number of ranks and steps are also valid,
-  /// but give a weaker bound if its durations differ. Does nothing if the numbers differ, or unless `best` is
-  /// linear_program.
+  /// Adds paths that bound() uses. They may come from a different pipeline with the same number of ranks and
+  /// steps; if its durations differ, the bound is weaker but valid. Does nothing if the numbers differ, or
+  /// unless `best` is linear_program.
   void use(const PathFlow& flow);
 
   const LoadPipeline& pipeline() const { return pipeline_; }
 
  private:
-  /// Returns the min time of an item's own microbatch from its first step to its last.
+  /// Returns the min time that the microbatch of an item takes from its first step to the end of its last
+  /// one.
   double way_of(const Features& features, std::size_t item) const;
 
   LoadPipeline pipeline_;

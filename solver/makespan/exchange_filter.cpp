@@ -21,9 +21,9 @@ struct Chunk {
   std::int32_t offer_group;
 };
 
-/// Sets `passes` nonzero for each exchange that is not ruled out. With d the loads that leave the offer's
-/// bin, its group's path falls by loss * d and the other group's rises by slope * d; if both are the same
-/// group, one path does both.
+/// Sets `passes` to nonzero for each exchange that is not ruled out. If loads d leave the offer's bin, the
+/// path of this bin's group falls by loss * d, and the path of the other bin's group rises by slope * d. If
+/// both bins are in one group, its path changes by both.
 DFLOP_VECTOR_CLONES void pass(const Chunk& c, LaneGroups& passes) {
   auto fall = Lanes{}.value + c.offered;
   auto other = Lanes{}.value - c.rest->value;

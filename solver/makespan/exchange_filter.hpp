@@ -10,24 +10,26 @@
 
 namespace dflop {
 
-/// An ExchangeFilter has what each bin may give in exchange for an offer: every item, or nothing. A critical
-/// path of a group gives a lower bound on its makespan after its loads change. So exchanges are ruled out by
-/// a sum of products, 16 at a time, in float.
+/// An ExchangeFilter has an entry for everything that a bin may give in exchange for an offer: each single
+/// item, or nothing. The critical path of a group of replicas gives a lower bound on the group's makespan
+/// after its loads change: a sum of products of slopes and loads. So the filter rules out exchanges 16 at a
+/// time, in float.
 class ExchangeFilter {
  public:
   explicit ExchangeFilter(const MakespanState& state);
 
-  /// Rereads a group. Call it after the critical path of the group has changed.
+  /// Rereads the critical path of a group and the items of its bins. Call it after the path has changed.
   void refresh(int group);
 
-  /// Returns the number of chunks of sixteen entries.
+  /// Returns the number of chunks, which have sixteen entries each.
   int chunks() const { return static_cast<int>(chunks_); }
 
-  /// Sets the parcel that leaves a bin for others.
+  /// Sets the offer: the parcel that bin `from` may give to other bins.
   void offer(std::int32_t from, const Parcel& out);
 
-  /// Appends exchanges to `found` until it has `most`: exchanges of the offer for an entry of one chunk after
-  /// which, by the paths, neither group's makespan must be `less_s` or more.
+  /// Appends to `found`, until it has `most`, the exchanges of the offer for an entry of one chunk that the
+  /// caps allow and the filter does not rule out. It rules out an exchange if a path shows that the makespan
+  /// of a group would then be at least `less_s`.
   void scan(int chunk, double less_s, std::size_t most, std::vector<BinExchange>& found) const;
 
  private:
@@ -35,14 +37,14 @@ class ExchangeFilter {
   std::size_t loads_;
   std::size_t items_;
   std::size_t chunks_;
-  std::vector<Lanes> weight_;  ///< [load][chunk]: of an entry; items come first, then nothing for each bin
-  std::vector<Lanes> slope_;   ///< [load][chunk]: of its group's path for its bin's load
-  std::vector<Lanes> rest_;    ///< its slopes times its weights, minus the makespan of its group
+  std::vector<Lanes> weight_;  ///< [load][chunk]: loads of all items, then 0 for each bin
+  std::vector<Lanes> slope_;   ///< [load][chunk]: gradient of the entry's group for its bin's load
+  std::vector<Lanes> rest_;    ///< per entry: its slopes times its weights, minus the makespan of its group
   std::vector<LaneGroups> group_;
   BinExchange offer_;
   std::vector<float> loss_;  ///< slopes of the offer's bin
   std::vector<float> out_;   ///< loads of the offer
-  float offered_ = 0;        ///< sum of their products
+  float offered_ = 0;        ///< sum of the products of loss_ and out_
 };
 
 }  // namespace dflop

@@ -136,8 +136,8 @@ MakespanKernel::MakespanKernel(const LoadPipeline& pipeline)
   place_ends();
 }
 
-/// Lets ends that are no longer read give their places to new ones, so that all of them stay in the nearest
-/// cache.
+/// Assigns places to ends: a new end takes the place of an end that is no longer read, so that all places
+/// stay in the nearest cache.
 void MakespanKernel::place_ends() {
   const std::size_t always = nodes_.size();
   std::vector<std::size_t> last_read(nodes_.size(), 0);

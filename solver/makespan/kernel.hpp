@@ -13,16 +13,16 @@
 
 namespace dflop {
 
-/// A CriticalPath has the makespan and its gradient with respect to the values; without smoothing, these are
-/// the columns of a longest path.
+/// A CriticalPath has the makespan of a group of replicas and its gradient with respect to the group's loads.
+/// Without smoothing, this gradient is that of one longest path.
 struct CriticalPath {
   double makespan_s = 0;
   double smooth_s = 0;           ///< at least the makespan; equal to it without smoothing
-  std::vector<double> gradient;  ///< of smooth_s, per column
+  std::vector<double> gradient;  ///< of smooth_s, per column (MakespanKernel)
 };
 
-/// A MakespanNode is a step, or the input that a shared step waits for from one dp rank: end = max(end of
-/// previous, end of after + message) + duration. Ends and times are indices.
+/// A MakespanNode is a step, or the wait of a shared step for one dp rank. It ends at max(end of `previous`,
+/// end of `after` + `message`) + `duration`. All members are indices: of ends, or of times.
 struct MakespanNode {
   std::int32_t previous;
   std::int32_t after;
@@ -32,14 +32,16 @@ struct MakespanNode {
 };
 
 /// A MakespanKernel evaluates the replicas of a pipeline separately if nothing couples them, otherwise all
-/// together. Replicas that are evaluated together form a group; its loads are a list of values, the columns.
+/// together. Replicas that are evaluated together form a group. The loads of a group are a list of values; a
+/// column is a position in this list.
 class MakespanKernel {
  public:
-  /// @throws Error (internal) if a shared rank computes something that differs between dp ranks
+  /// @throws Error (internal) if the duration of a step on a shared rank depends on a load of one dp rank
   explicit MakespanKernel(const LoadPipeline& pipeline);
 
   int loads() const { return loads_; }
-  /// Returns the pipeline's dp, or 1 if a shared rank or a load of microbatches couples the replicas.
+  /// Returns the number of groups: the pipeline's dp, or 1 if a shared rank or a load of microbatches couples
+  /// the replicas.
   int groups() const { return dp_ / width_; }
   int columns() const { return columns_; }
   int group(int bin) const { return width_ == 1 ? bin % dp_ : 0; }
@@ -49,10 +51,10 @@ class MakespanKernel {
     return {columns_of_.data() + static_cast<std::size_t>(bin) * loads_, static_cast<std::size_t>(loads_)};
   }
 
-  /// Computes the makespan of one group. With smoothing s > 0, each maximum of a and b gets (s - |a - b|)^2 /
-  /// (4 s) added if they are less than s apart. The result is still convex and nondecreasing in both, but its
-  /// gradient includes all paths that are nearly critical. By convexity, smooth_s at other values is at least
-  /// smooth_s + gradient * their difference.
+  /// Computes the makespan of one group. With smoothing s > 0, (s - |a - b|)^2 / (4 s) is added to each
+  /// maximum of a and b that are less than s apart. The result is still convex and nondecreasing in a and b,
+  /// but its gradient includes all paths that are nearly critical. By convexity, smooth_s at different values
+  /// is at least smooth_s + gradient * the difference of the values.
   void evaluate(std::span<const double> values, double smoothing_s, CriticalPath& path) const;
 
  private:
@@ -82,12 +84,12 @@ class MakespanKernel {
   int places_ = 1;
   std::vector<std::int32_t> columns_of_;  ///< [bin][load]
   std::vector<Time> times_;               ///< the first is zero
-  std::vector<std::int32_t>
-      column_ends_;  ///< per column: its times go from the previous column's end to its own
+  /// per column: the end of its range in column_times_, which begins at the previous column's end
+  std::vector<std::int32_t> column_ends_;
   std::vector<std::int32_t> column_times_;
-  std::vector<MakespanNode>
-      nodes_;  ///< ordered so that consecutive nodes rarely wait for each other; the first ends at 0
-  std::vector<MakespanNode> lane_nodes_;  ///< the same with ends in a buffer of `places_`
+  /// ordered so that consecutive nodes rarely wait for each other; the first node ends at 0
+  std::vector<MakespanNode> nodes_;
+  std::vector<MakespanNode> lane_nodes_;  ///< nodes_, with their ends in a buffer of `places_`
   std::vector<Last> lasts_;
 };
 
@@ -99,8 +101,8 @@ class MakespanLanes {
   /// Sets all lanes to these values, or one column of all lanes to this value.
   void set(std::span<const double> values);
   void set(int column, double value);
-  /// Copies to one lane the values that were set() in other lanes of the same pipeline; reset() must not
-  /// follow.
+  /// Copies to one lane the values that were set() in `other`, which must have the same kernel. Do not call
+  /// reset() afterward.
   void set_lane(int lane, const MakespanLanes& other) {
     for (std::size_t t = 0; t < times_.size(); ++t) times_[t].value[lane] = other.base_[t];
   }
@@ -108,8 +110,8 @@ class MakespanLanes {
   void change(int lane, int column, double value);
   /// Undoes all change()s.
   void reset();
-  /// Returns the (smooth) makespans of all lanes, to within float rounding, with the same bytes on every
-  /// machine.
+  /// Returns the (smooth) makespans of all lanes. They are accurate to float rounding and bit-identical on
+  /// every machine.
   Lanes evaluate(double smoothing_s);
 
  private:

@@ -20,9 +20,9 @@ constexpr std::size_t kOfOneOffer = 4;
 constexpr int kPatience = 200;
 /// A kick has at most this many exchanges.
 constexpr int kKicks = 4;
-/// The widest smoothing is this fraction of the makespan per microbatch: about a microbatch's time on a
-/// stage. It decreases with the square of what is left of this part of the budget, and ends at kNarrowest of
-/// the widest.
+/// The widest smoothing is kWidest times the makespan per microbatch: about a microbatch's time on a stage.
+/// Smoothing takes the first kSmoothPart of the budget. It decreases with the square of the rest of this
+/// part, and ends at kNarrowest of the widest.
 constexpr double kWidest = 0.75;
 constexpr double kSmoothPart = 0.7;
 constexpr double kNarrowest = 0.003;
@@ -79,7 +79,8 @@ class MakespanSearch {
     return groups == 1 ? pick(problem_.bins.bins) : pick(problem_.bins.microbatches()) * groups + group;
   }
 
-  /// Reduces the smoothing as the budget runs out. The last phase, without smoothing, starts from the best.
+  /// Reduces the smoothing as the budget is used up. The last phase, without smoothing, starts from the best
+  /// assignment.
   /// @return true if it changed
   bool smooth(double left, double widest_s, std::span<const std::int32_t> best) {
     double part = std::min(most_part_, left * left);
@@ -114,8 +115,8 @@ class MakespanSearch {
     return parcel;
   }
 
-  /// Collects candidates that the critical paths do not rule out: exchanges of parcels of some bins in the
-  /// slowest group for parcels of other bins.
+  /// Collects candidates that the critical paths do not rule out: exchanges of parcels between some bins of
+  /// group `q` and other bins.
   void collect(int q) {
     found_.clear();
     for (int offer = 0; offer < kOffers && found_.size() < Lanes::kCount; ++offer) {
@@ -390,8 +391,9 @@ struct MeanReplica {
   MeanReplica(const MeanReplica&) = delete;
 };
 
-/// Deals the items of a cell to the replicas of its microbatch, the largest to the replica with the smallest
-/// load so far. `load` has the load of each bin, `bin` the bin of each item.
+/// Deals the items of a cell to the replicas of its microbatch. In decreasing order of size, each item goes
+/// to the replica with the smallest load so far, and replicas get equal
+/// numbers of items, as far as possible. `load` has the load of each bin, `bin` the bin of each item.
 void deal(const BinProblem& problem, Items cell, int microbatch, std::vector<double>& load,
           std::vector<std::int32_t>& bin) {
   const auto work = [&](std::int32_t item) { return problem.encoder_s[item] + problem.llm_s[item]; };

@@ -26,8 +26,8 @@ struct BinExchange {
   bool all = false;
 };
 
-/// A Reorder changes the order of a group's microbatches: `from` moves to `to` and those between shift by
-/// one, or the two swap places.
+/// A Reorder changes the order of a group's microbatches. With `shift`, the microbatch at `from` moves to
+/// `to` and the microbatches between shift by one. Otherwise the microbatches at `from` and `to` swap places.
 struct Reorder {
   int group = 0;
   int from = 0;
@@ -48,16 +48,16 @@ class MakespanState {
   int bins() const { return problem_.bins; }
   std::span<const std::int32_t> bin() const { return bin_; }
   std::span<const std::int32_t> items_of(std::int32_t bin) const { return items_[bin]; }
-  /// Returns what an item or a bin adds to each load.
+  /// item_loads() and bin_loads() return what an item or all items of a bin add to each load.
   std::span<const double> item_loads(std::int32_t item) const { return row(item_loads_, item); }
   std::span<const double> bin_loads(std::int32_t bin) const { return row(bin_loads_, bin); }
-  /// Computes how much `from` loses and `to` gains, per load.
+  /// Sets `loads` to what bin `from` loses and bin `to` gains by an exchange, per load.
   void moved_loads(const BinExchange& exchange, std::span<double> loads) const;
-  /// Returns, per column of a group, its loads and the gradient of its critical path.
+  /// values() and gradient() return a group's loads and the gradient of its critical path, per column.
   std::span<const double> values(int group) const { return values_[group]; }
   std::span<const double> gradient(int group) const { return paths_[group].gradient; }
-  /// Returns the smooth makespan of a group; the group with the largest one; and the true makespan of all
-  /// groups.
+  /// smooth_s() returns the smooth makespan of a group, slowest() the group with the largest one, and
+  /// makespan_s() the true makespan of all groups.
   double smooth_s(int group) const { return paths_[group].smooth_s; }
   int slowest() const;
   double makespan_s() const;
@@ -68,12 +68,12 @@ class MakespanState {
     for (int q = 0; q < kernel_.groups(); ++q) evaluate(q);
   }
 
-  /// Returns whether caps are still obeyed after an exchange, and no bin is empty unless allowed. The current
-  /// assignment must obey the caps.
+  /// Returns whether, after an exchange, the caps are still obeyed and no bin is empty unless allowed. The
+  /// current assignment must obey the caps.
   bool allows(const BinExchange& exchange) const;
   void apply(const BinExchange& exchange);
-  /// Applies a change if the smooth makespans of its groups stay below `less_s` and caps are obeyed;
-  /// otherwise nothing changes.
+  /// Applies a change if the smooth makespans of its groups then are below `less_s` and the caps are obeyed;
+  /// otherwise leaves the state unchanged. Returns whether it was applied.
   bool apply_if(const BinExchange& exchange, double less_s);
   bool apply_if(const Reorder& reorder, double less_s);
 

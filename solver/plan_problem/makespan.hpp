@@ -58,9 +58,9 @@ struct PlanMakespan {
     problem.bounds = &bounds;
   }
 
-  /// Adds the paths that `known` has for the plan; they are also valid bounds for this batch and its
+  /// Adds the paths that `known` has for the plan. They are also valid bounds for this batch and its
   /// durations.
-  /// @return whether there are any
+  /// @return whether the bounds have any paths afterward
   bool recall(const Plan& plan, const KnownPaths& known) {
     for (const PathFlow& flow : known.find(plan)) bounds.use(flow);
     return !bounds.flows().empty();

@@ -134,9 +134,9 @@ class MemoryCaps {
   }
 
   /// Adds one cap for all stages of a rank, minus `spare`. It covers as many microbatches as the fullest
-  /// stage holds, and weights each sample by the fraction of them that a stage holds. With several stages
-  /// this is approximate, and a cap below what the largest sample or a balanced assignment needs would reject
-  /// assignments that may fit.
+  /// stage holds. A sample's weight on a stage is multiplied by the fraction of these microbatches that the
+  /// stage holds. With several stages this is approximate. So the cap is at least what the largest sample or
+  /// a balanced assignment needs: a lower one would reject assignments that may fit.
   void add_rank(const std::vector<int>& of_rank, Bytes spare) {
     double free = free_bytes(of_rank);
     std::vector<int> stages;
@@ -173,8 +173,8 @@ class MemoryCaps {
             std::move(weights));
   }
 
-  /// Adds a cap unless another cap already implies it: one with at least as long a window, of which every
-  /// sample uses at least as large a fraction.
+  /// Adds a cap unless a cap that was added before implies it. A cap implies this one if its window is at
+  /// least as long and every sample uses at least as large a fraction of it.
   void add_cap(Cap cap, std::vector<double> weight) {
     for (std::size_t c = 0; c < out_.caps.size(); ++c) {
       const Cap& other = out_.caps[c];
@@ -218,8 +218,9 @@ CapSet plan_caps(const ScheduleRequest& request, std::span<const Bytes> spare) {
 
 namespace {
 
-/// Returns the peak memory of one group without its model state. `passed_on` has the bytes that it holds of
-/// each microbatch as the hub between encoder and LLM (CostModel::price_sums()); empty: it is not the hub.
+/// Returns the peak memory of one group without its model state. If the group is the hub between encoder and
+/// LLM, `passed_on` has the bytes that it holds of each microbatch for that (CostModel::price_sums());
+/// otherwise it is empty.
 Bytes peak_of_steps(const CostModel& cost, const std::vector<Stage>& stages,
                     const std::vector<OrderStep>& steps, const std::vector<Work>& works,
                     std::span<const Bytes> passed_on) {
@@ -257,8 +258,8 @@ Works works_of_llm_ranks(const Plan& plan, std::span<const Sample> batch, const 
   return works;
 }
 
-/// An EncoderApart has the work of each dp rank of an encoder with separate ranks in each microbatch, and the
-/// bytes of all outputs of each microbatch.
+/// An EncoderApart describes an encoder with separate ranks. It has, for each microbatch, the work of each of
+/// the encoder's dp ranks and the bytes of all outputs.
 struct EncoderApart {
   Works works;
   std::vector<Bytes> outputs;

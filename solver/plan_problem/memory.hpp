@@ -19,38 +19,43 @@ struct CapSet {
   std::vector<std::vector<double>> weights;
 };
 
-/// Makes the caps of a request other than memory: its token cap.
+/// Makes the caps of a request that do not come from memory: its token cap.
 CapSet token_caps(const ScheduleRequest& request);
 
-/// Makes the caps of a request: token_caps() and, if it has a memory limit, caps so that the activations of
-/// the microbatches that a stage holds at once under the plan's order fit next to model state and workspace.
+/// Makes the caps of a request: token_caps() and, if it has a memory limit, memory caps. With these, the
+/// activations of the microbatches that a stage holds at once, in the plan's order, fit in addition to model
+/// state and workspace.
 ///
-/// Activations are the sum over samples, within rounding to tp shares. The workspace grows with the largest
-/// microbatch. So tokens of a bin and encoder tokens of a microbatch are also capped, at 1.5 x their mean or
-/// the largest sample, and memory is reserved for that. A rank with several stages has one cap for all of
-/// them, over the microbatches held by the fullest one. This cap is approximate, but never below what a
-/// balanced assignment needs. An encoder's dp ranks hold equal parts of a microbatch plus up to one sequence,
-/// because lower() divides it between sequences. The order is the one for equal steps. If an order depends on
-/// durations, or the parts of split backwards keep recomputed activations, a batch may hold more:
-/// memory_peak() says how much. On shared GPUs, memory is reserved for the other module with balanced
-/// microbatches. `spare` has, for each pipeline rank, bytes to subtract from its cap; none: zero.
+/// The activations of a bin are the sum over its samples, except for rounding to tp shares. The workspace
+/// grows with the largest microbatch. So the tokens of a bin and the encoder tokens of a microbatch are also
+/// capped, at 1.5 times their mean or the largest sample, and memory for a workspace of this size is
+/// reserved.
+///
+/// A rank with several stages has one cap for all of them, over the microbatches held by the fullest one.
+/// This cap is approximate, but never below what a balanced assignment needs. The dp ranks of an encoder with
+/// separate ranks hold equal parts of a microbatch plus up to one sequence, because lower() divides it
+/// between sequences. On shared GPUs, memory is reserved for the other module with balanced microbatches.
+///
+/// The caps assume the order for equal steps. A batch may hold more if its order depends on durations, or if
+/// the parts of split backwards keep recomputed activations: memory_peak() says how much. `spare` has, for
+/// each pipeline rank, the bytes to subtract from its cap; empty: zero for all.
 CapSet plan_caps(const ScheduleRequest& request, std::span<const Bytes> spare = {});
 
-/// Returns whether the peak memory of a plan depends only on the order of its steps, and the order on no
-/// duration.
+/// Returns whether the peak memory of a plan depends only on the order of its steps, and this order does not
+/// depend on durations.
 bool memory_needs_no_run(const Plan& plan);
 
 /// A MemoryPeak is the max memory of any GPU in one iteration.
 struct MemoryPeak {
   Bytes bytes;
-  int pipeline_rank = 0;  ///< of that GPU; on a shared GPU, the LLM's rank
+  int pipeline_rank = 0;  ///< pipeline rank of that GPU; on a shared GPU, the LLM's
   std::int32_t rank = 0;  ///< the first rank of its tp group
 };
 
-/// Returns the peak memory of one iteration in an order, equal to the result of a simulation: model state,
-/// activations of the microbatches between their forward and the backward that frees them, and the current
-/// step's workspace. A group runs its steps one after another, so their times do not matter. The two ranks of
-/// a shared GPU need the sum of their peaks.
+/// Returns the peak memory of one iteration whose steps run in `order`. It equals the peak of a simulation:
+/// model state, the activations of microbatches from their forward to the backward that frees them, and the
+/// current step's workspace. A group runs its steps one after another, so their durations do not matter. The
+/// two ranks of a shared GPU need the sum of their peaks.
 /// @pre the order is for the plan's shape; the assignment fits plan and batch
 MemoryPeak memory_peak(const Plan& plan, const ModelSpec& model, const CostModel& cost,
                        std::span<const Sample> batch, const Assignment& assignment,

@@ -87,12 +87,12 @@ Counts scaled_counts(const Work& work, double scale) {
   return at;
 }
 
-/// Finds a tangent plane of a duration that is convex and nondecreasing in the counts that `work` has. The
-/// plane is nowhere above the duration, for works with the same nonzero counts. It touches at or near `work`,
-/// at a point where the function is straight along every axis as far as a difference reaches, and so
-/// differentiable; a plane through a kink with the differences along each axis need not lie below the
-/// function. The plane is zero if no such point is found, for example for a function that is curved
-/// everywhere.
+/// Finds a tangent plane of a duration that is convex and nondecreasing in the nonzero counts of `work`. For
+/// all works with the same nonzero counts, the plane is nowhere above the duration. The plane touches the
+/// duration at or near `work`, at a point where the duration is straight along every axis over the steps of
+/// the differences, and so differentiable. (At a kink, a plane made from differences along each axis may lie
+/// above the duration.) If no such point is found, for example because the duration is curved everywhere, the
+/// plane is zero.
 WorkTime tangent(const std::function<Seconds(const Work&)>& duration, const Work& work) {
   double scale = 1;
   for (int round = 0; round < kTries; ++round, scale *= kNextTry) {
@@ -201,10 +201,11 @@ struct PlanLinks {
   std::vector<RankTail> tails;     ///< per pipeline rank: lower bounds
 };
 
-/// Finds the min times of links and tails over all dp ranks (and all pairs, in a reshard) on idle links.
-/// Through a hub it takes the hub's messages to and from the LLM, which all wait for. Message times are
-/// assumed affine in their bytes. Of gradients in buckets, which overlap with the last backward, it counts
-/// the last one, which is complete only at the end, and all of them from when the first is ready.
+/// Finds the min times of links and tails over all dp ranks (and all pairs, in a reshard) on idle links. If
+/// there is a hub, it takes the hub's messages to and from the LLM, because every path goes through them.
+/// Message times are assumed affine in their bytes. Gradients in buckets overlap with the last backward. Of
+/// them, it counts the last bucket, which is complete only at the end, and all buckets from the time when the
+/// first is complete.
 PlanLinks plan_links(const Plan& plan, const ModelSpec& model, const CostModel& cost) {
   const Program program = empty_program(plan, model);
   const PipelineShape shape = plan_shape(plan);

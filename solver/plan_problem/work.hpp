@@ -1,4 +1,4 @@
-// These functions combine the counts of Works, and extract the part of a Work that a stage does.
+// These functions combine the counts of Workloads, and extract the part of a Work that a stage does.
 #pragma once
 
 #include <algorithm>
@@ -15,22 +15,23 @@ Workload each_count(const Count& count, const Workloads&... work) {
           count(work.untrained_tokens...)};
 }
 
-/// Returns the smaller of each count of two workloads; the larger for untrained tokens, because they shorten
-/// a pass.
+/// Returns, for each count, the smaller one of two workloads. For untrained tokens it returns the larger
+/// count, because untrained tokens shorten a pass.
 inline Workload least(const Workload& a, const Workload& b) {
   Workload work = each_count([](std::int64_t x, std::int64_t y) { return std::min(x, y); }, a, b);
   work.untrained_tokens = std::max(a.untrained_tokens, b.untrained_tokens);
   return work;
 }
 
-/// Returns the larger of each count of two workloads; the smaller for untrained tokens.
+/// Returns, for each count, the larger one of two workloads. For untrained tokens it returns the smaller
+/// count, because untrained tokens shorten a pass.
 inline Workload most(const Workload& a, const Workload& b) {
   Workload work = each_count([](std::int64_t x, std::int64_t y) { return std::max(x, y); }, a, b);
   work.untrained_tokens = std::min(a.untrained_tokens, b.untrained_tokens);
   return work;
 }
 
-/// Returns the part of a work that a stage does: the work of the modules whose layers it has.
+/// Returns the part of `work` that a stage does: the work of the modules whose layers the stage has.
 inline Work work_of_stage(const Stage& stage, const Work& work) {
   return {stage.encoder_layers > 0 ? work.encoder : Workload{}, stage.llm_layers > 0 ? work.llm : Workload{}};
 }
