@@ -9,15 +9,16 @@
 
 namespace dflop {
 
-/// A PlannerKind is a row of the table of planners: how the command line treats it, and how it is made.
+/// A PlannerKind is a row of the table of planners. It says how the command line treats a planner, and makes
+/// it.
 struct PlannerKind {
   std::string_view name;
-  bool searches = false;  ///< it obeys all of SearchOptions
-  /// It chooses only parallelism and microbatches, for the recomputation of PlanRequest::options;
-  /// with_best_parts() chooses the rest.
+  bool searches = false;  ///< the planner obeys all of SearchOptions
+  /// If true, the planner chooses only parallelism and microbatches, for the recomputation of
+  /// PlanRequest::options; with_best_parts() chooses the rest.
   bool leaves_parts = false;
-  /// It makes a plan for each permitted recomputation. The published system only plans for full
-  /// recomputation.
+  /// If true, the planner makes a plan for each permitted recomputation. False for the published planners,
+  /// because the published system only plans for full recomputation.
   bool plans_for_each_recomputation = false;
   std::unique_ptr<Planner> (*make)();
 };

@@ -247,8 +247,8 @@ DurationTable ModuleDurations::table(const std::vector<Bundle>& bundles) {
 std::vector<std::vector<double>> ModuleDurations::coarse_sums(const std::vector<Bundle>& bundles) const {
   std::vector<std::int64_t> most_shares(all_.kinds.size(), 0);
   for (const ModuleChoice& choice : all_.choices) {
-    // The LLM's dp limits the microbatches, which need a sample for each dp rank. For an encoder, assume an
-    // LLM dp of 1.
+    // Each microbatch needs a sample for each dp rank of the LLM, which limits their number. For an encoder,
+    // assume an LLM dp of 1.
     const int most = module_ == Module::encoder ? request_.gbs : request_.gbs / choice.dp;
     std::int64_t& shares = most_shares[pipeline(choice).kind];
     shares = std::max(shares, std::int64_t{most} * choice.dp);

@@ -1,5 +1,6 @@
-// ModuleChoices are a planner's choices for one module of a disaggregated plan. ModuleDurations are the
-// durations of its microbatches: coarse ones for all choices at once, and exact ones on request.
+// ModuleChoices are the parallelisms that a planner considers for one module of a disaggregated plan.
+// ModuleDurations are the durations of the module's microbatches: coarse ones for all choices at once, and
+// exact ones on request.
 #pragma once
 
 #include <bit>
@@ -21,7 +22,7 @@ enum class Module : std::uint8_t { encoder, llm };
 struct ModulePipeline {
   int tp = 1;
   int pp = 1;
-  int kind = 0;  ///< what its durations depend on: pipelines of one kind have the same slowest stage
+  int kind = 0;  ///< index into ModuleChoices::kinds; pipelines of one kind have equal durations
 };
 
 /// A ModuleChoice is a pipeline with its dp.
@@ -29,12 +30,12 @@ struct ModuleChoice {
   int pipeline = 0;
   int dp = 1;
   int ranks = 1;
-  Bytes model_state;  ///< the max of any stage
+  Bytes model_state;  ///< max of any stage
 };
 
 struct ModuleChoices {
-  /// For each kind of pipeline, the stages that can be the slowest: a stage that holds no more than another
-  /// is left out.
+  /// For each kind of pipeline, these are the stages that can be the slowest. A stage is left out if another
+  /// stage holds at least as much.
   std::vector<std::vector<Stage>> kinds;
   std::vector<ModulePipeline> pipelines;
   std::vector<ModuleChoice> choices;
@@ -43,11 +44,13 @@ struct ModuleChoices {
 /// Returns the plan of one module with its layers split as evenly as possible.
 ModulePlan even_module(int layers, int tp, int pp, int dp);
 
-/// Returns every tp that divides the GPUs of a node, every pp with a layer for each stage, and every dp that
-/// leaves at least one GPU to the other module, in this order. The LLM's dp is at most the global batch.
+/// Returns the choices for a module, sorted by tp, pp and dp: every tp that divides the GPUs of a node, every
+/// pp with a layer for each stage, and every dp that leaves at least one GPU to the other module. The LLM's
+/// dp is at most the global batch.
 ModuleChoices module_choices(const PlanRequest& request, Module module);
 
-/// A Bundle has items and, for each module, the work that represents each of them in a lower bound.
+/// A Bundle stands for several items. It has, for each module, the work that represents each of these items
+/// in a lower bound.
 struct Bundle {
   int items = 1;
   Workload encoder;
@@ -61,31 +64,34 @@ enum class BundleBy : std::uint8_t { mean, least };
 /// Returns one bundle for each item.
 std::vector<Bundle> single_items(std::span<const Sample> items);
 
-/// Bundles the items that have work for the same modules. Each such set is halved `halvings` times at the
-/// median of their tokens: encoder tokens, then LLM tokens, and so on in turn.
+/// Bundles items that have work for the same modules. Each set of such items is halved `halvings` times at
+/// the median of its tokens: encoder tokens first, then LLM tokens, and so on in turn.
 std::vector<Bundle> bundle_items(std::span<const Sample> items, int halvings, BundleBy by);
 
-/// Returns a module's share of a global batch of copies of one sample, gbs / shares of them: whole sequences,
-/// tokens and attention pairs, rounded half up, at least one of each that the sample has.
+/// Returns a module's work for gbs / shares copies of one sample: its share of a global batch that consists
+/// of copies of this sample. Each count is rounded half up, and is at least one if the sample's count is not
+/// 0.
 Workload share_of_batch(const Workload& sample, int gbs, std::int64_t shares);
 
-/// Returns work none of whose counts exceeds the mean (BundleBy::mean) or the min (BundleBy::least) of
-/// share_of_batch() over the items of a bundle; share_of_batch() itself for a bundle of one.
+/// Returns a lower bound on share_of_batch() for the items of a bundle: no count exceeds the mean
+/// (BundleBy::mean) or the min (BundleBy::least) over the items. For a bundle of one item it is
+/// share_of_batch() itself.
 Workload share_of_bundle(const Workload& work, int items, int gbs, std::int64_t shares);
 
-/// Returns the time of the forward and backward of one workload on a module's slowest stage.
+/// Returns the time of forward and backward of `work` on the slowest of a module's stages.
 Seconds slowest_stage(const CostModel& cost, std::span<const Stage> stages, const Work& work);
 
 /// Returns slowest_stage() computed with CostModel::convex_floor().
-/// @pre the cost model has it
+/// @pre the cost model has convex_floor()
 Seconds slowest_stage_floor(const CostModel& cost, std::span<const Stage> stages, const Work& work);
 
-/// The grid has numbers of at most four bits followed by zeros: 1, 2, ..., 16, 18, 20, ..., 32, 36, ...
+/// The share grid has all numbers that are at most four bits followed by zeros: 1, 2, ..., 16, 18, 20, ...,
+/// 32, 36, ...
 namespace share_grid {
 
 inline constexpr int kSteps = 8;  // per octave
 
-/// Returns the index of the first number of the grid that is at least `shares`; 0 for 0.
+/// Returns the index of the first number in the share grid that is at least `shares`; 0 for 0.
 constexpr int index_at_least(std::int64_t shares) {
   if (shares <= kSteps) return static_cast<int>(shares);
   const int zeros = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(shares - 1))) - 4;
@@ -101,7 +107,7 @@ constexpr std::int64_t value(int index) {
 
 }  // namespace share_grid
 
-/// A RepeatedLoad is work that represents each of `items` items.
+/// A RepeatedLoad is the work of one module that represents each of `items` items (Bundle).
 struct RepeatedLoad {
   int items = 1;
   Workload work;
@@ -141,14 +147,14 @@ class DurationTable {
   std::vector<Row*> unfilled_;
 };
 
-/// PlanningItems are the planning items at three resolutions.
+/// PlanningItems are the items of planning_items(), in bundles of three sizes.
 struct PlanningItems {
-  BundleBy by = BundleBy::mean;  ///< what represents several items
+  BundleBy by = BundleBy::mean;  ///< what represents the items of a bundle
   std::vector<Bundle> coarse;
   std::vector<Bundle> bundles;
   std::vector<Bundle> single;
 
-  /// Means represent items if `cost` has a convex floor that equals their duration.
+  /// Uses BundleBy::mean if `cost` has a convex floor.
   PlanningItems(std::span<const Sample> items, const CostModel& cost);
 };
 
@@ -160,21 +166,22 @@ class ModuleDurations {
   const ModuleChoices& all() const { return all_; }
   const ModulePipeline& pipeline(const ModuleChoice& choice) const { return all_.pipelines[choice.pipeline]; }
 
-  /// Returns a lower bound on the sum over items of the duration of a microbatch, in seconds, if a global
-  /// batch is divided into at most `microbatches` microbatches.
+  /// Returns a lower bound, in seconds, on the sum over items of the duration of a microbatch filled with
+  /// copies of the item, if the global batch has at most `microbatches` microbatches.
   double coarse_sum(const ModuleChoice& choice, int microbatches) const {
     return coarse_s_[pipeline(choice).kind]
                     [share_grid::index_at_least(std::int64_t{microbatches} * choice.dp)];
   }
 
-  /// These tables have durations per bundle and per item, by kind of pipeline and shares.
+  /// bundles() and single() return the tables of durations per bundle and per item.
   DurationTable& bundles() { return bundles_; }
   DurationTable& single() { return single_; }
 
  private:
   double duration(int kind, std::int64_t shares, const RepeatedLoad& load) const;
   DurationTable table(const std::vector<Bundle>& bundles);
-  /// Sums the durations of all items at each number of the grid; sums do not increase with shares.
+  /// Sums the durations of all items at each number of the share grid. Sums do not increase with the number
+  /// of shares.
   std::vector<std::vector<double>> coarse_sums(const std::vector<Bundle>& bundles) const;
   std::vector<RepeatedLoad> loads(const std::vector<Bundle>& bundles) const;
 
@@ -182,8 +189,8 @@ class ModuleDurations {
   Module module_;
   BundleBy by_;
   ModuleChoices all_;
-  /// These are sums over items in seconds, per kind of pipeline and index on share_grid. Each is at most the
-  /// sum for any number of shares after the previous grid number, up to its own.
+  /// These are sums of durations over items in seconds, per kind of pipeline and index on the share grid.
+  /// Each is a lower bound on the sum for any number of shares after the previous grid number, up to its own.
   std::vector<std::vector<double>> coarse_s_;
   DurationTable bundles_;
   DurationTable single_;

@@ -45,8 +45,8 @@ enum class View : std::uint8_t {
   items,    // one number of microbatches, all items: the objective itself
 };
 
-/// A Candidate has configurations that differ only in the number of microbatches, and a lower bound in
-/// seconds on their objectives.
+/// A Candidate is a set of configurations that differ only in the number of microbatches, with a lower bound
+/// in seconds on their objectives.
 struct Candidate {
   double bound_s = 0;
   std::int32_t pair = 0;
@@ -59,8 +59,8 @@ struct Candidate {
   }
 };
 
-/// Calls visit(fewest, most) for the numbers of microbatches from 1 to `most`, split at the grid of shares,
-/// until it returns false.
+/// Splits the numbers of microbatches from 1 to `most` at the numbers of the share grid, and calls
+/// visit(first, last) for each range until it returns false.
 template <typename Visit>
 void for_each_range(int most, const Visit& visit) {
   int before = 0;
@@ -71,9 +71,9 @@ void for_each_range(int most, const Visit& visit) {
   }
 }
 
-/// An ExpectedSearch is a best-first branch and bound over pairs and numbers of microbatches. It takes the
-/// candidate with the smallest bound and examines it more closely or splits it in two. The first candidate
-/// that is a single configuration with all items has the smallest objective.
+/// An ExpectedSearch is a best-first branch and bound over pairs of module choices and numbers of
+/// microbatches. It takes the candidate with the smallest bound and examines it more closely or splits it in
+/// two. The first candidate whose bound is exact (View::items) has the smallest objective.
 class ExpectedSearch {
  public:
   explicit ExpectedSearch(const PlanRequest& request)
@@ -156,8 +156,8 @@ class ExpectedSearch {
     return best;
   }
 
-  /// Takes the most promising candidates, up to the first that is decided, and examines them more closely.
-  /// Returns how many pairs were examined for the first time.
+  /// Takes the most promising candidates, up to the first whose bound is exact, and examines them more
+  /// closely. Returns the number of pairs that were examined for the first time.
   std::int64_t refine() {
     std::int64_t news = 0;
     std::vector<Task> tasks;
@@ -205,8 +205,8 @@ class ExpectedSearch {
     return {candidate, row(encoder_, encoder(pair)), row(llm_, llm(pair))};
   }
 
-  /// Bounds a range of microbatches coarsely: the fewest microbatches give the fewest steps, the most the
-  /// shortest.
+  /// Returns a coarse bound for a range of numbers of microbatches. It combines the smallest number, which
+  /// gives the fewest steps, with the largest, which gives the shortest steps.
   double coarse_bound(const Pair& pair, int fewest, int most) const {
     const double sum = std::max(encoder_.coarse_sum(encoder(pair), most), llm_.coarse_sum(llm(pair), most));
     return mean_over_items(sum, steps(pair, fewest)) * kWithoutRounding;
@@ -257,7 +257,7 @@ class ExpectedSearch {
   }
 
   /// Tries a plan on all iterations, with random and with LPT microbatches. The trial that ruled out the
-  /// previous plan comes first, because plans that do not fit mostly fail at the same one; then the others at
+  /// previous plan comes first, because plans mostly fail in the same trial. Then all other trials run at
   /// once.
   bool fits(const Plan& plan) {
     const Bytes usable = request_.cluster.gpu.usable_memory();

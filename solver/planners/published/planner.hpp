@@ -11,9 +11,9 @@ enum class PublishedReading : std::uint8_t {
   printed,   ///< Algorithm 1 of the paper
 };
 
-/// A PublishedPlanner makes a disaggregated plan by released_choice() or printed_choice(), using the
-/// published_profile() of the request. The optimizer's own rule decides whether a plan fits memory, so a plan
-/// may need more in a run. PlanResult::objective is the optimizer's own estimate T.
+/// A PublishedPlanner makes a disaggregated plan by released_choice() or printed_choice(), from the
+/// published_profile() of the request. The optimizer's own rule decides whether a plan fits into memory, so a
+/// plan may need more memory in a run. PlanResult::objective is the optimizer's own estimate T.
 class PublishedPlanner final : public Planner {
  public:
   explicit PublishedPlanner(PublishedReading reading) : reading_(reading) {}
@@ -21,8 +21,8 @@ class PublishedPlanner final : public Planner {
     return reading_ == PublishedReading::released ? "dflop" : "dflop-paper";
   }
 
-  /// @throws Error (usage) for orders of several chunks; Error (input) unless there are profile samples, at
-  /// least one batch, and gbs samples in each batch.
+  /// @throws Error (usage) for orders of several chunks or that spread the encoder; Error (input) unless
+  /// there are profile samples, at least one batch, and gbs samples in each batch.
   PlanResult plan(const PlanRequest& request) const override;
 
  private:

@@ -111,8 +111,8 @@ ModuleTables encoder_tables(const PlanRequest& request) {
   return tables;
 }
 
-/// Returns the LLM's throughput: for its linear layers at one length and for its attention averaged over the
-/// data, weighted by their fractions of the FLOP.
+/// Returns the LLM's throughput. It combines the throughput of the linear layers and of attention (the mean
+/// over the data), weighted by their fractions of the FLOP.
 Curve llm_throughput(const PlanRequest& request, int tp, int layers) {
   const TransformerSpec& llm = request.model.llm;
   const Stage stage = stage_of(request, false, layers, tp);

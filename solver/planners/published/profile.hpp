@@ -30,16 +30,17 @@ class Curve {
   std::vector<double> y_;
 };
 
-/// A ModuleProfile has the measurements of one module with one tp. Units are tiles for the encoder and tokens
+/// A ModuleProfile has the measurements of one module at one tp. A unit is a tile for the encoder and a token
 /// for the LLM.
 struct ModuleProfile {
   int tp = 1;
-  Curve throughput;  ///< forward FLOP per second of forward and backward time, on one GPU for the whole
-                     ///< module, as a function of a microbatch's units
+  /// This is the throughput of the whole module on one GPU, as a function of a microbatch's units: the FLOP
+  /// of the forward, divided by the seconds of forward and backward.
+  Curve throughput;
   /// The bytes of a rank's model state are a line over its layers: a base plus an amount per layer.
   double state_base = 0;
   double state_of_layer = 0;
-  /// Activations are a line likewise, per unit of a microbatch.
+  /// The bytes of a rank's activations, per unit of a microbatch, are also a line over its layers.
   double activation_base = 0;
   double activation_of_layer = 0;
 
@@ -62,8 +63,8 @@ struct PublishedProfile {
   ModuleTables llm;
 };
 
-/// Profiles the request's model with its cost model, at the shapes at which the released engine measures,
-/// with the recomputation and sequence parallelism of the request:
+/// Profiles the request's model with the request's cost model, recomputation and sequence parallelism. It
+/// uses the shapes that the released engine measures:
 ///   throughput  encoder: 1 to 64 tiles, 16 layers; LLM: sequences of 1,024 to 8,192 tokens, 4 layers, with
 ///               and without attention; forward FLOP over the time of forward and backward. The LLM's
 ///               combines the throughput of its linear layers and of its attention (the mean over the data),

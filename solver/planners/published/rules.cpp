@@ -42,8 +42,8 @@ int layers_of(const ModuleTables& tables, const Option& option) {
   return (tables.layers + option.pp - 1) / option.pp;
 }
 
-/// Returns the duration of a module's mean microbatch of `items` items, with a throughput read from its curve
-/// by `read`; infinity if the throughput is not positive.
+/// Returns the duration of a module's mean microbatch of `items` items; infinity if the throughput is not
+/// positive. `read` reads the throughput from its curve.
 double duration(const ModuleTables& tables, const Option& option, double items,
                 double (Curve::*read)(double) const) {
   const double throughput = (option.profile->throughput.*read)(tables.mean_units * items);

@@ -11,7 +11,7 @@ namespace dflop {
 
 /// A PublishedChoice is the best configuration according to an optimizer.
 struct PublishedChoice {
-  ModulePlan encoder;  ///< layers are not set, nor in `llm`
+  ModulePlan encoder;  ///< layers are set neither here nor in `llm`
   ModulePlan llm;
   int microbatches = 0;
   double seconds = 0;  ///< the optimizer's own estimate of an iteration
@@ -23,9 +23,9 @@ struct PublishedChoices {
   std::int64_t candidates = 0;            ///< configurations considered
 };
 
-/// A PublishedProblem is the input of an optimizer. All GPUs are used, by pairs of modules in this order: the
-/// encoder's GPUs increase, then its tp, its pp, then the LLM's tp and pp. No module has more stages than
-/// layers.
+/// A PublishedProblem is the input of an optimizer, in addition to the profile. The optimizers consider pairs
+/// of module plans that together use all GPUs, in increasing order of the encoder's GPUs, tp and pp, then of
+/// the LLM's tp and pp. No module has more stages than layers.
 struct PublishedProblem {
   int gpus = 0;
   int gbs = 0;
@@ -41,8 +41,8 @@ struct PublishedProblem {
 ///   T           (N_mb + E_pp + L_pp - 1) x the longer of both modules' microbatches, each its mean FLOP x
 ///               GBS / (N_mb dp) / (throughput at the mean microbatch x tp x pp), with no communication
 ///   acceptance  the pair is accepted if T < 1.1 x T of the last accepted pair and its N_mb is smaller
-/// Pairs whose extrapolated throughput is not positive are left out, and so are pairs with L_dp > GBS, for
-/// which the released code reads values left over from an earlier pair.
+/// Pairs whose extrapolated throughput is not positive are left out. So are pairs with L_dp > GBS: for these,
+/// the released code reads values left over from an earlier pair.
 PublishedChoices released_choice(const PublishedProfile& profile, const PublishedProblem& problem);
 
 /// Chooses like Algorithm 1 as printed (section 3.3): of all pairs and N_mb from 1 to GBS / L_dp, the first

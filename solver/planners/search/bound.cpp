@@ -28,8 +28,8 @@ Workload times(const Workload& one, std::int64_t count) {
   return each_count([&](std::int64_t n) { return n * count; }, one);
 }
 
-/// Returns the iterations that an objective cannot leave out, heaviest first: for any set of this size, the
-/// objective is at least the mean of their durations (p95: the min).
+/// Returns the heaviest iterations, as many as an objective cannot leave out, heaviest first. For any set of
+/// as many iterations, the objective is at least the mean of their durations (p95: the min).
 std::vector<const Batch*> counted_batches(const PlanRequest& request) {
   std::vector<std::pair<std::int64_t, const Batch*>> falling;
   for (const Batch& batch : request.batches) falling.emplace_back(-total_work(batch).llm.tokens, &batch);
@@ -126,8 +126,8 @@ SearchBounds::FloorBatch SearchBounds::floor_batch(const PlanRequest& request) {
   return floor;
 }
 
-/// Returns the time of a batch's largest sample forward and backward through all stages, whatever their
-/// number.
+/// Returns a lower bound on the time that an iteration's largest sample takes forward and backward through
+/// all stages, whatever their number.
 double SearchBounds::largest_chain(Kind kind, int tp, Recomputation recomputation, double share) const {
   Stage stage = whole_stage(kind, tp, 1, recomputation);
   stage.share = share;
@@ -145,9 +145,10 @@ double SearchBounds::largest_chain(Kind kind, int tp, Recomputation recomputatio
   return sum / static_cast<double>(batch_.largest_of_each.size());
 }
 
-/// Returns the work that a rank of a stage holds of its `held` heaviest microbatches, which schedulers place
-/// next to each other because similar bins go together. The largest samples are dealt to bins of otherwise
-/// mean size. The dp ranks of an encoder with separate ranks share the samples of all bins of a microbatch.
+/// Returns the work of the `held` heaviest microbatches that a rank of a stage holds at once: schedulers
+/// place them next to each other, because similar bins go together. Each of the largest samples is in a
+/// separate bin; all other bins have mean size. The dp ranks of an encoder with separate ranks share the
+/// samples of all bins of a microbatch.
 Work SearchBounds::held_work(const HardBatch& batch, const Stage& stage, int microbatches, int llm_dp,
                              int held) const {
   const bool shares = stage.llm_layers == 0;
@@ -178,8 +179,8 @@ Work SearchBounds::held_work(const HardBatch& batch, const Stage& stage, int mic
 }
 
 /// Returns a lower bound on the memory, without model state, that some rank of a stage needs at some time if
-/// it holds `held` microbatches at once: the mean over windows of this many microbatches, or the largest
-/// sample if that needs more.
+/// it holds `held` microbatches at once. It is the memory of a mean window of `held` microbatches, or of the
+/// largest sample if that needs more.
 Bytes SearchBounds::surely_live(const Plan& plan, const Stage& stage, int held) const {
   const CostModel& cost = request_.cost;
   const Op backward = splits_backward(plan.order) ? Op::backward_input : Op::backward;
@@ -201,7 +202,7 @@ double SearchBounds::passes(const Stage& stage, const Work& work, bool split) co
 }
 
 /// Returns a lower bound on the time of all microbatches of an iteration on all dp ranks of a stage. `bins`
-/// of them have a sample; any number of a shared encoder's may be empty.
+/// of them have a sample. Of the microbatches of a shared encoder, any number may be empty.
 double SearchBounds::total_of(const Stage& stage, std::int64_t bins, bool shared_encoder, bool split) const {
   const Workload tiny{1, 1, 1};
   const bool has_encoder = stage.encoder_layers > 0;
@@ -260,9 +261,9 @@ double SearchBounds::cached_largest_chain(Kind kind, int tp, Recomputation recom
   return entry->second;
 }
 
-/// Raises the floor's memory to the mean rank's part of the model state and of a mean microbatch, or of the
-/// largest sample if that is larger, which some rank needs. Raises its expected memory to the same with as
-/// many microbatches as the first rank holds.
+/// Raises floor.memory to what some rank surely needs: a mean rank's part of the model state, and of a mean
+/// microbatch or the largest sample, whichever is larger. Raises floor.expected_memory to a mean rank's part
+/// of the model state and of the `held` microbatches that the first rank holds.
 void SearchBounds::set_whole_memory(PlanFloor& floor, Kind kind, const ModulePlan& module,
                                     Recomputation recomputation, int microbatches, int llm_dp,
                                     int held) const {
@@ -382,8 +383,8 @@ class SearchBounds::PlanPrice {
     }
   }
 
-  /// Returns, per stage, its gradient reduction, which begins after its last backward; zero with buckets,
-  /// most of which overlap.
+  /// Returns, per stage, the time of its gradient reduction, which begins after its last backward. Zero with
+  /// buckets, because most of them overlap.
   std::vector<double> reductions() const {
     std::vector<double> seconds(stages_.size(), 0.0);
     if (plan_.gradient_bucket.count > 0) return seconds;
@@ -427,9 +428,9 @@ class SearchBounds::PlanPrice {
     return least;
   }
 
-  /// Returns the max consecutive microbatches that each rank holds, if that is as many as fit into memory
-  /// (core/program/held_limits.hpp). All microbatches are ceil(m / held) windows of this many, each of which
-  /// fits, and so does the largest sample.
+  /// Returns the max number of consecutive microbatches that each rank can hold, for orders in which this is
+  /// as many as fit into memory (core/program/held_limits.hpp). If a rank holds `held`, the m microbatches
+  /// form ceil(m / held) windows. Each window fits, and so does the largest sample.
   std::vector<int> limits() const {
     std::vector<int> limits;
     const SearchBounds::FloorBatch& batch = bounds_.batch_;
@@ -451,8 +452,8 @@ class SearchBounds::PlanPrice {
     return limits;
   }
 
-  /// Returns how long ranks of eager-1f1b take if each holds as many microbatches as it may, all the time,
-  /// and each microbatch from its forward until its backward returns (Little's law).
+  /// Returns a bound for eager-1f1b by Little's law: the time that the ranks take if each of them always
+  /// holds as many microbatches as it may, and holds each from its forward until its backward returns.
   double held_bound() const {
     double bound = 0;
     int held = plan_.microbatches;
@@ -535,8 +536,8 @@ class SearchBounds::PlanPrice {
     static constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max() / 2;
   };
 
-  /// Returns a lower bound on the memory of the fullest GPU. On a shared GPU, one of the two ranks may be the
-  /// fullest of its module; the other has some stage's model state.
+  /// Returns a lower bound on the memory of the fullest GPU. A shared GPU has two ranks: one of them may be
+  /// the fullest of its module, and the other has at least the model state of some stage.
   Bytes memory() const {
     MemoryOfModules modules;
     for (std::size_t r = 0; r < ranks_.size(); ++r) {

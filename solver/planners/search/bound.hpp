@@ -1,5 +1,5 @@
-// SearchBounds are lower bounds, over all assignments of samples to microbatches, on a plan's time and
-// memory.
+// SearchBounds are lower bounds on a plan's time and memory, whatever the assignment of samples to
+// microbatches.
 #pragma once
 
 #include <cstdint>
@@ -12,46 +12,54 @@
 
 namespace dflop {
 
-/// A PlanFloor has what is known of a plan before it is run.
+/// A PlanFloor has bounds and estimates of a plan's time and memory, known before the plan is run.
 struct PlanFloor {
   double bound_s = 0;     ///< lower bound on the objective under any assignment
   double estimate_s = 0;  ///< expected objective: equal microbatches, plus fill and drain
-  Bytes memory;           ///< min memory of some rank in some iteration
-  Bytes expected_memory;  ///< with microbatches that are equal except those of the largest samples
-  Bytes hard_memory;      ///< expected memory including the hardest further batches; unset for families
+  Bytes memory;           ///< lower bound on the peak memory under any assignment
+  /// This is the expected peak memory, for microbatches that are equal except those of the largest samples.
+  Bytes expected_memory;
+  /// This is expected_memory over the hardest further batches, too; unset for families.
+  Bytes hard_memory;
 };
 
 /// SearchBounds are bounds on the objective of a request: for one plan, for a plan under every cut of its
 /// layers, and for all plans of a shape.
 ///
-/// They rest on convexity (CostModel::convex_floor). The total work of a batch is fixed, and N microbatches
-/// of a stage take the least time when they are equal: N times f(work / N) together (Jensen's inequality). A
-/// rank is busy at least as long as the mean of its stage's dp ranks. Microbatches without encoder work are
-/// subtracted at the cost of a pass over one encoder token. Before a rank's first step the smallest sample
-/// must have passed the stages before it. After its last step come the backwards of those stages (unless the
-/// last step is a weight part), its gradient reductions and its optimizer steps. The largest sample passes
-/// the stages one after the other, forward and backward. In an order that holds as many microbatches as fit
-/// into memory, a rank holds at most as many as fit if all were as large as the largest sample, and each from
-/// its forward until its backward returns. The bounds do not include messages and pipeline bubbles beyond
-/// these, nor contention between the modules of a shared plan: each module is bounded as if it ran on its
-/// share without the other.
+/// The bounds rest on convexity (CostModel::convex_floor). The total work of a batch is fixed, and the N
+/// microbatches of a stage take the least total time, N * f(work / N), when they are equal (Jensen's
+/// inequality). The slowest dp rank of a stage takes at least the mean time of the stage's dp ranks.
+/// Microbatches without encoder work are subtracted at the cost of a pass over one encoder token.
 ///
-/// Beyond the promise of convex_floor(), the bounds assume that an empty module takes no longer than any work
-/// of it; that work of both modules takes no longer than the two separately and no less than either; and that
-/// a stage takes no longer than its layers divided into two stages and no less than either of these.
+/// Before a rank's first step, the smallest sample must have passed the earlier stages. After its last step
+/// come the backwards of these stages (unless the last step is a weight part), its gradient reductions and
+/// its optimizer steps. The largest sample passes all stages one after the other, forward and backward.
 ///
-/// Several iterations have the bound of their mean work (Jensen again). For p95 and cvar it is the bound of
-/// the heaviest iterations, as many as the objective cannot leave out (p95: of the min of their counts).
+/// Some orders hold as many microbatches as fit into memory, each from its forward until its backward
+/// returns. Their number is bounded by windows of microbatches that fit, and by the largest sample.
+///
+/// Apart from these times, the bounds include neither messages nor pipeline bubbles. They also include no
+/// contention between the modules of a shared plan: each module is bounded as if it ran on its share without
+/// the other.
+///
+/// In addition to the promise of convex_floor(), the bounds assume three properties of durations. A module
+/// without work takes no longer than with any work. The work of both modules together takes no longer than
+/// the sum of the two separately, and no less than either. A stage takes no longer than its layers divided
+/// into two stages, and no less than either of the two.
+///
+/// The bound for several iterations is the bound for their mean work (Jensen's inequality). For the
+/// objectives p95 and cvar, it covers only the heaviest iterations, as many as the objective cannot leave
+/// out. For p95, it uses the min of each of their counts instead of the mean.
 class SearchBounds {
  public:
   explicit SearchBounds(const PlanRequest& request);
 
-  /// Returns whether the cost model knows bounds; without them all are zero.
+  /// Returns whether the cost model has a convex floor; if not, all bounds on time are zero.
   bool known() const { return known_; }
 
-  /// Returns the floor of all plans of a shape with this recomputation and number of microbatches, with any
-  /// layer cut, order and placement. Reductions and optimizer steps are left out. Only one thread may call it
-  /// at a time.
+  /// Returns a floor for all plans of a shape with this recomputation and number of microbatches, whatever
+  /// their layer cut, order and placement. Reductions and optimizer steps are left out. Only one thread may
+  /// call it at a time.
   PlanFloor shape_floor(const SearchShape& shape, Recomputation recomputation, int microbatches);
 
   /// Returns the floor of one plan. Several threads may call it at once.
@@ -62,20 +70,21 @@ class SearchBounds {
   /// may call it at once.
   ///
   /// The stages of a cut are pieces of a chain of layers. Piece r is bounded like stage r of a plan, with the
-  /// fewest layers before it that the cut can have. Some cut is within a time T only if greedy pieces from
-  /// either end, each as long as T and memory permit, reach the other end, because a piece without some of
-  /// its layers is neither slower nor larger. The bound is the largest T, to within 1e-4 of it, for which
-  /// they do not reach it. For ranks with several pieces only the counts of layers are considered: for
-  /// smaller T these do not add up to all layers.
+  /// fewest layers before it that any cut can have. Greedy pieces, from either end of the chain, are each as
+  /// long as a time T and the memory permit. If they do not reach the other end, no cut is within T, because
+  /// a piece without some of its layers is neither slower nor larger. The bound is the largest such T, to a
+  /// relative precision of 1e-4. If ranks have several pieces, only their counts of layers are considered: T
+  /// is too small if these cannot add up to all layers.
   double cuts_bound(const Plan& plan) const;
 
   /// Returns whether two plans of one shape, recomputation and number of microbatches have the same
   /// cuts_bound().
   static bool have_one_cuts_bound(const Plan& a, const Plan& b);
 
-  /// Returns the expected memory of a stage's rank (counted as in plan_stages()), if all of the rank's stages
-  /// are like this one and microbatches are equal except those of the largest samples. With `further`,
-  /// includes the hardest further batches. Several threads may call it at once.
+  /// Returns the expected memory of the rank that holds `stage`, whose number in plan_stages() is
+  /// `stage_index`. It assumes that all stages of the rank are like this one, and that microbatches are equal
+  /// except those of the largest samples. With `further`, includes the hardest further batches. Several
+  /// threads may call it at once.
   Bytes expected_memory(const Plan& plan, int stage_index, const Stage& stage, bool further) const;
 
  private:
@@ -87,7 +96,7 @@ class SearchBounds {
 
   static constexpr double kRounding = 0.5e-9;  // of a duration to whole nanoseconds
 
-  /// A HardBatch is about as hard to fit as the hardest of some batches, according to memory estimates.
+  /// A HardBatch is a made-up batch whose memory estimates are about as high as the highest of some batches.
   struct HardBatch {
     Work work;                               // of the heaviest batch
     std::vector<Work> falling;               // the largest samples, by LLM tokens
@@ -95,7 +104,7 @@ class SearchBounds {
     void add(const Batch& batch);
   };
 
-  /// A FloorBatch has common properties of the iterations that a bound depends on.
+  /// A FloorBatch summarizes the iterations: it has the properties that a bound depends on.
   struct FloorBatch {
     Work work;                          // of an iteration
     Work most_work;                     // of the heaviest iteration
@@ -107,10 +116,10 @@ class SearchBounds {
     std::vector<Work> largest_of_each;  // the sample with the most LLM tokens of each iteration
     Sample largest;                     // sample with the most LLM tokens, in any iteration
     HardBatch heaviest;                 // of the iterations
-    HardBatch hardest;                  // of these and of the hardest further batches
+    HardBatch hardest;                  // of the iterations and the hardest further batches
   };
 
-  /// Returns which modules the LLM's ranks hold under a layout: both if it is uniform, otherwise only the
+  /// Returns the modules that the LLM's ranks hold under a layout: both if it is uniform, otherwise only the
   /// LLM.
   static Kind kind_of(Layout layout) { return layout == Layout::uniform ? Kind::both : Kind::llm; }
   static FloorBatch floor_batch(const PlanRequest& request);

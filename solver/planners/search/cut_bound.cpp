@@ -16,8 +16,8 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kPrecision = 1e-4;  // of a bound
 constexpr int kMaxDoublings = 64;
 
-/// Returns the largest number in [low, high] for which a condition holds. It must hold for `low`, and for no
-/// number above one for which it does not.
+/// Returns the largest number in [low, high] for which a condition holds. The condition must hold for `low`.
+/// If it does not hold for a number, it must hold for no larger one.
 template <typename Condition>
 int last_that(int low, int high, const Condition& holds) {
   while (low < high) {
@@ -67,8 +67,8 @@ class SearchBounds::ChainPrice {
     }
   }
 
-  /// Returns the largest time, to within kPrecision and from `low` on, that no cut reaches; infinity if no
-  /// cut fits into memory.
+  /// Returns the largest time of at least `low`, to within kPrecision, within which no cut runs; infinity if
+  /// no cut fits into memory.
   double bound(double low) {
     return least_time(low, [&](double time) { return fits_within(time); });
   }
@@ -80,8 +80,8 @@ class SearchBounds::ChainPrice {
     return piece_stage(plan_, bounds_.request_.model, chain_, first, last);
   }
 
-  /// Returns a lower bound on the time of all microbatches of a piece. A stage of both modules takes no less
-  /// than its layers of either module.
+  /// Returns a lower bound on the time of all microbatches of a piece. A stage with layers of both modules
+  /// takes at least the time of its layers of either module.
   double busy(int first, int last) {
     double& known = busy_[first * (chain_.layers() + 1) + last];
     if (known != kUnknown) return known;
@@ -209,8 +209,8 @@ class SearchBounds::ChunkPrice {
     return known;
   }
 
-  /// Returns the max number of encoder layers that a rank can have in addition to these of the LLM; -1 if it
-  /// cannot have these.
+  /// Returns the max number of encoder layers that a rank can have in addition to `llm_layers` LLM layers; -1
+  /// if it cannot even have those.
   int most_encoder_layers(int llm_layers, bool head, double time) {
     return last_that(-1, chain_.encoder_layers, [&](int layers) {
       const double seconds = busy(layers, llm_layers, head);

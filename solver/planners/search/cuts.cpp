@@ -13,8 +13,8 @@ class Filling {
   Filling(const std::vector<double>& items, int parts, const PieceFits& fits)
       : items_(items), parts_(parts), fits_(fits), first_(parts * (items.size() + 1), kUnknown) {}
 
-  /// Returns the counts of the last pieces that hold at most `limit` and fit; nothing if that takes more
-  /// pieces.
+  /// Fills pieces from the last to the first, with at most `limit` in each and only pieces that fit. Returns
+  /// the number of items in each piece; nullopt if that takes more than parts_ pieces.
   std::optional<std::vector<int>> filled(double limit) {
     std::vector<int> counts(parts_, 0);
     int left = static_cast<int>(items_.size());
@@ -157,8 +157,8 @@ std::vector<Plan> moved_by_one_layer(const Plan& plan, const ModelSpec& model) {
 std::int64_t count_cuts(const Plan& plan, const ModelSpec& model, std::int64_t most) {
   std::int64_t count = 1;
   for (const LayerChain& chain : layer_chains(plan, model)) {
-    // A cut of a chain chooses pieces - 1 of layers - 1 places, or equally the places not chosen. The smaller
-    // of both choices has nondecreasing partial products.
+    // A cut of a chain chooses pieces - 1 of layers - 1 places. The number of ways is the same for the places
+    // that are not chosen. The smaller of both numbers of places has nondecreasing partial products.
     std::int64_t ways = 1;
     const int chosen = std::min(chain.pieces - 1, chain.layers() - chain.pieces);
     for (int k = 1; k <= chosen && ways <= most; ++k) ways = ways * (chain.layers() - k) / k;

@@ -1,4 +1,4 @@
-// PlanExperience learns from the plans that the planner "search" has run which others are promising.
+// PlanExperience learns, from the plans that the planner "search" has run, which other plans are promising.
 #pragma once
 
 #include <map>
@@ -9,8 +9,8 @@
 
 namespace dflop {
 
-/// A PlanExperience has the factors by which plans of a kind (layout, order and recomputation) were slower,
-/// or larger, than expected.
+/// A PlanExperience has, for each kind of plan (layout, order and recomputation), the mean factors by which
+/// plans were slower or larger than expected.
 class PlanExperience {
  public:
   /// Learns from a leaf that has run.
@@ -21,7 +21,8 @@ class PlanExperience {
     if (leaf.fits() && leaf.floor.estimate_s > 0) seen.time.add(leaf.first_s() / leaf.floor.estimate_s);
   }
 
-  /// Returns the expected time of a leaf's plan, times kTooLarge if it is not expected to fit.
+  /// Returns the expected time of a leaf's plan. If the plan is not expected to fit, multiplies the time by
+  /// kTooLarge.
   double promise(const Leaf& leaf, Bytes usable) const {
     const auto found = seen_.find(kind_of(leaf.plan));
     const Seen seen = found == seen_.end() ? Seen{} : found->second;

@@ -1,4 +1,4 @@
-// PlanFamilies are groups of similar plans. The planner "search" chooses among them before it makes single
+// PlanFamilies are sets of similar plans. The planner "search" chooses among them before it makes single
 // plans.
 #pragma once
 
@@ -15,11 +15,12 @@
 
 namespace dflop {
 
-/// Estimates of plans that are not expected to fit are multiplied by this.
+/// The estimated time of a plan that is not expected to fit is multiplied by this.
 inline constexpr double kTooLarge = 10;
 
-/// A PlanFamily has all plans of one shape, recomputation and number of microbatches. The plainest variant is
-/// made first. The others are made if it does well, or if no plan known to fit has a smaller bound.
+/// A PlanFamily has all plans of one shape, recomputation and number of microbatches. Its variants differ in
+/// order, chunks and placement. The search first makes the plainest variant. It makes the others if that one
+/// does well, or if the family's bound is among the smallest open ones.
 struct PlanFamily {
   double bound_s = 0;
   double estimate_s = 0;
@@ -28,11 +29,11 @@ struct PlanFamily {
   std::int32_t microbatches = 1;
   bool begun = false;  ///< the plainest variant is made
   bool whole = false;  ///< all variants are made
-  bool given = false;  ///< returned by next_by_estimate()
+  bool given = false;  ///< next_by_estimate() has returned it
 };
 
-/// Strata are the combinations of layout and recomputation. Each gets a share of the search: only runs show
-/// what fits into memory, and the estimates of a whole stratum may be far off.
+/// Strata are the combinations of layout and recomputation. Each stratum gets a share of the search, because
+/// only runs show what fits into memory, and the estimates of a whole stratum may be far off.
 inline constexpr std::size_t kStrata = 3 * kNames<Layout>.size();
 
 inline std::size_t stratum_of(Layout layout, Recomputation recomputation) {
@@ -52,27 +53,30 @@ class PlanFamilies {
   PlanFamily& operator[](std::size_t family) { return families_[family]; }
   const PlanFamily& operator[](std::size_t family) const { return families_[family]; }
 
-  /// Adds a family of the caller's own, which the next functions never return; returns its index.
+  /// Adds a family of the caller's own and returns its index. next_by_estimate() and next_by_bound() never
+  /// return it.
   std::size_t add(const PlanFamily& family) {
     families_.push_back(family);
     return families_.size() - 1;
   }
 
-  /// Returns families that are not begun and whose bound is below `below_s`: at most `count` of all and
-  /// `of_each` of each stratum. Other families passed on the way are left out for good.
+  /// Returns families that are not begun and whose bound is below `below_s`: at most `count` of all families,
+  /// and then `of_each` of each stratum. Families that a call skips are not considered again in the same
+  /// order.
   std::vector<std::size_t> next_by_estimate(std::size_t count, std::size_t of_each, double below_s);
 
-  /// Returns at most `count` families, up to the first whose bound is not below `below_s`.
+  /// Returns the next families in order of bound: at most `count`, and only families whose bound is below
+  /// `below_s`.
   std::vector<std::size_t> next_by_bound(std::size_t count, double below_s);
 
-  /// Returns how many families were considered, in either order.
+  /// Returns the number of families that were considered, summed over all orders.
   std::size_t looked_at() const {
     std::size_t count = by_estimate_.next + by_bound_.next;
     for (const Queue& queue : by_stratum_) count += queue.next;
     return count;
   }
 
-  /// Returns the smallest bound of the families that are not whole; the largest double if all are.
+  /// Returns the smallest bound of the families that are not whole; the largest double if all are whole.
   double open_bound() const {
     for (std::size_t i = by_bound_.next; i < by_bound_.all.size(); ++i) {
       const PlanFamily& family = families_[by_bound_.all[i]];

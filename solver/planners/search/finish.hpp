@@ -21,52 +21,55 @@ class PlanFinisher {
   /// The request and bounds must outlive this object.
   PlanFinisher(const PlanRequest& request, const SearchBounds& bounds);
 
-  /// Returns the LPT scheduler, which fills all plans until the final ones.
+  /// Returns the LPT scheduler, which fills the bins of all plans before the final ones.
   const Scheduler& lpt() const { return *lpt_; }
   bool looks_further_than_lpt() const { return asked_for_->name() != lpt_->name(); }
 
-  /// Returns the memory that a plan needs in one of the hardest further batches that does not fit, filled by
-  /// filler_for() the scheduler.
+  /// Returns the memory that a plan needs in the first of the hardest further batches that does not fit;
+  /// nullopt if all fit. The scheduler filler_for(scheduler) fills the bins.
   std::optional<Bytes> overrun_of(const Plan& plan, const Scheduler& scheduler) const;
 
-  /// Returns the same for the given further batches.
+  /// Returns what overrun_of() without `further` returns, for the given further batches.
   std::optional<Bytes> overrun_of(const Plan& plan, const Scheduler& scheduler,
                                   std::span<const Batch> further) const;
 
   /// Puts the plan to choose first: the best that fits all further batches, or a slightly slower one that
-  /// fits them with memory to spare. Removes the plans before it that do not fit, which may be all plans;
-  /// then the next plans are finished, too.
+  /// fits them with memory to spare. Removes plans from the front until one fits, which may remove all. After
+  /// each of the first three removals, fills the next plans with the requested scheduler, if they still have
+  /// LPT's microbatches.
   void put_choice_first(std::vector<RankedPlan>& plans, const std::function<bool()>& is_late) const;
 
-  /// Returns a leaf as it was run with LPT.
-  /// @pre it has an objective
+  /// Returns the results of a leaf's run with LPT.
+  /// @pre the leaf has an objective
   RankedPlan as_run(const Leaf& leaf) const;
 
   /// Returns a leaf with the best gradient buckets, and with the requested scheduler if that is better and
   /// fits.
-  /// @pre as as_run()
+  /// @pre the leaf has an objective
   RankedPlan finished(const Leaf& leaf) const;
 
-  /// Returns a plan with the requested scheduler, within memory; nothing if it does not fit.
+  /// Runs a plan with the requested scheduler, within memory. Returns nullopt if it does not fit.
   std::optional<RankedPlan> filled(const Plan& plan) const;
 
-  /// Returns a plan with random microbatches, which the baselines use to choose plans; nothing if it does not
-  /// fit.
+  /// Runs a plan with random microbatches, by which the baselines choose plans. Returns nullopt if it does
+  /// not fit.
   std::optional<RankedPlan> filled_at_random(const Plan& plan) const;
 
-  /// Moves layers of a plan between neighboring stages, one at a time, until no move improves it within
-  /// memory under the scheduler that made its microbatches, or it is too late. Returns nothing if no move
-  /// does. Subtracts about the number of simulated instructions from `left`.
+  /// Moves layers of a plan between neighboring stages, one at a time, until no move improves it or it is too
+  /// late. A moved plan must fit into memory, and uses the scheduler that made the plan's microbatches.
+  /// Returns nullopt if no move improves the plan. Subtracts about the number of simulated instructions from
+  /// `left`.
   std::optional<RankedPlan> with_layers_moved(const RankedPlan& plan, const std::function<bool()>& is_late,
                                               std::int64_t& left) const;
 
-  /// Moves layers with LPT first, which finds many needed moves in less time, and then with the scheduler
-  /// that made the plan's microbatches, unless that scheduler is then worse than LPT.
+  /// Moves layers like with_layers_moved(), but first with LPT, which finds many needed moves in less time.
+  /// Then it continues with the scheduler that made the plan's microbatches, unless LPT is better by then.
   std::optional<RankedPlan> with_layers_moved_twice(const RankedPlan& plan,
                                                     const std::function<bool()>& is_late,
                                                     std::int64_t& left) const;
 
-  /// Returns about how many instructions finished() simulates for a plan, in the unit of a search's budget.
+  /// Returns about the number of instructions that finished() simulates for a plan, in the unit of a search's
+  /// budget.
   std::int64_t instructions_to_finish(const Plan& plan) const;
 
  private:

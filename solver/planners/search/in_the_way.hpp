@@ -8,8 +8,8 @@
 
 namespace dflop {
 
-/// Returns "; a plan may fit without --tp and --layout", listing the options of the request each of whose
-/// removal, by itself, may let some plan of this part of the search space fit. Empty if there is none.
+/// Returns a text such as "; a plan may fit without --tp and --layout". It lists each option of the request
+/// whose removal, by itself, may let some plan of this part of the search space fit. Empty if there is none.
 std::string in_the_way(const PlanRequest& request, SpacePart part);
 
 }  // namespace dflop

@@ -1,5 +1,5 @@
-// Leaves are the single plans that the planner "search" runs. They form groups that differ only in the cut of
-// layers.
+// Leaves are the single plans that the planner "search" runs. Leaves that differ only in the cut of layers
+// form a group.
 #pragma once
 
 #include <algorithm>
@@ -24,8 +24,8 @@ struct Leaf {
   PlanFloor floor;
   PlanScore score{};                    ///< with LPT
   std::optional<double> objective_s{};  ///< over all iterations
-  bool varied = false;                  ///< its variations were run
-  double limit = 0;                     ///< the bytes that its cut was made for; 0: no limit
+  bool varied = false;                  ///< SearchSpace::variations() of it were run
+  double limit = 0;                     ///< bytes of memory that its cut was made for; 0: no limit
 
   bool run() const { return !score.fits || !score.iterations.empty(); }
   bool fits() const { return score.fits; }
@@ -37,7 +37,7 @@ struct CutGroup {
   std::size_t family = 0;
   double bound_s = 0;  ///< over every cut
   bool whole = false;  ///< every cut that may fit is a leaf
-  int refits = 0;      ///< cuts that were made because others did not fit
+  int refits = 0;      ///< number of cuts that were made because others did not fit
   /// A cut made for `overrun_limit` bytes or more does not fit. One made for `fitting_limit` or less fits, or
   /// is too uneven to be useful.
   double overrun_limit = std::numeric_limits<double>::max();
@@ -65,12 +65,13 @@ struct MadeGroup {
   std::vector<Leaf> leaves;
 };
 
-/// Returns the smallest bound of the groups' plans, except plans known not to fit. A group that has all cuts
-/// that may fit counts with the bounds of its leaves, any other group with its own bound.
+/// Returns the smallest bound of the groups' plans. A whole group has the bounds of its leaves; any other
+/// group has its own bound.
 double smallest_bound(std::span<const CutGroup> groups, std::span<const Leaf> leaves);
 
-/// Returns the smallest of these bounds that cannot rise any more, because its plan has been run and fits or
-/// because it covers all cuts. Larger ones prove nothing more.
+/// Returns the smallest bound of the groups' plans that will not rise any more: the bound of a group that is
+/// not whole, or of a leaf of a whole group that has run and fits. Raising larger bounds would prove nothing
+/// more.
 double settled_bound(std::span<const CutGroup> groups, std::span<const Leaf> leaves);
 
 /// A LeafMaker makes and bounds leaves. Several threads may use it at once.
@@ -81,17 +82,17 @@ class LeafMaker {
 
   Leaf leaf_of(Plan plan, std::size_t family, double family_bound_s) const;
 
-  /// Makes the groups for plans of one family whose layers are cut evenly.
+  /// Makes a group for each of these plans of one family, whose layers are cut evenly.
   std::vector<MadeGroup> groups_of(const std::vector<Plan>& balanced, std::size_t family,
                                    double family_bound_s) const;
 
-  /// Returns the most even cut that is expected to need at most `limit` (with `further`, also in the hardest
-  /// further batches); nothing if there is none.
+  /// Returns the plan with the most even cut that is expected to need at most `limit` (with `further`, also
+  /// in the hardest further batches); nullopt if there is none.
   std::optional<Plan> cut_within(const Plan& plan, Bytes limit, bool further) const;
 
  private:
-  /// Makes a group without its bound. It has all cuts if these are few; otherwise the even one, the one by
-  /// count, and, if the even one is expected to need too much memory, the most even one that fits.
+  /// Makes a group without its bound. The group has all cuts if these are few. Otherwise it has the even cut,
+  /// the cut by count and, if the even cut is expected to need too much memory, the most even cut that fits.
   MadeGroup group_of(const Plan& balanced, std::size_t family, double family_bound_s) const;
 
   const PlanRequest& request_;

@@ -50,7 +50,7 @@ constexpr std::size_t kTriedInFull = 2;          // of each round's plans, and a
 constexpr int kTriesInFull = 2;                  // if none of the first fits
 constexpr std::size_t kCompletedAtOnce = 4;      // families whose other variants are made
 constexpr std::size_t kFinalists = 4;            // of as many families, for the requested scheduler
-// An additional 1 / kPartOfBudgetToFinish of the budget is for finishing more plans, and as much for moving
+// 1 / kPartOfBudgetToFinish of the budget is added for finishing more plans, and the same again for moving
 // layers.
 constexpr std::int64_t kPartOfBudgetToFinish = 2;
 constexpr int kPartsOfBudget = 8;  // at most one for moving layers of a plan, and one for its variations
@@ -134,9 +134,9 @@ class PlanSearch {
     return spent_ != before || leaves != leaves_.size() || looked_at != families_.looked_at();
   }
 
-  /// Adds the choices of planners that are in the search space, so that the search is never worse than they
-  /// are and has a plan if one of them has. A plan given by the request replaces a planner's own.
-  /// `leave_parts`: with_best_parts() chooses what these planners leave open, on few GPUs.
+  /// Adds the plans of other planners that are in the search space. So the search is never worse than these
+  /// planners, and has a plan if one of them has. A plan given by the request replaces a planner's own. With
+  /// `leave_parts`, on few GPUs, with_best_parts() chooses the settings that these planners do not choose.
   void add_seeds(const std::vector<std::unique_ptr<Planner>>& planners, bool leave_parts) {
     for (const std::unique_ptr<Planner>& planner : planners) {
       const auto given = std::ranges::find(request_.search.seeds, planner->name(), &Plan::planner);
@@ -176,9 +176,9 @@ class PlanSearch {
 
   bool many_gpus() const { return request_.cluster.gpus() > kManyGpus; }
 
-  /// Removes plans that, with their current cut of layers, cannot be better than the best so far; on many
-  /// GPUs also all but those with the smallest estimates, keeping at least one. The search's own families
-  /// cover chunks that are cut more evenly.
+  /// Removes plans that, with their current cut of layers, cannot be better than the best so far. On many
+  /// GPUs it keeps only the plans with the smallest estimates, at least one. The search's own families cover
+  /// plans whose chunks are cut more evenly.
   void keep_promising(std::vector<Plan>& candidates) const {
     struct Estimate {
       double seconds;
@@ -230,8 +230,8 @@ class PlanSearch {
     add_leaf(std::move(leaf));
   }
 
-  /// Makes plans of the families with the smallest estimates, and all plans of those that did best or have
-  /// the smallest bounds.
+  /// Makes the plainest plans of the families with the smallest estimates, and all plans of the families that
+  /// did best or have the smallest bounds.
   void open_families() {
     add_leaves(families_.next_by_estimate(kOpenedAtOnce, kOpenedOfEach, incumbent_s_), true);
     std::vector<std::size_t> completed = best_families();
@@ -303,8 +303,9 @@ class PlanSearch {
     return found == group.leaves.end() ? nullptr : &leaves_[*found];
   }
 
-  /// Adds one more cut of a leaf's group, by bisection of the memory that cuts are made for: for less memory
-  /// than a cut that does not fit, for more than one that fits or is too uneven to beat the best plan.
+  /// Adds one more cut to a leaf's group, by bisection of the memory that cuts are made for. The cut is made
+  /// for less memory than a cut that does not fit, and for more than a cut that fits or is too uneven to beat
+  /// the best plan.
   void refit(std::size_t of) {
     constexpr double kMinGap = 0.01;  // min gap between limits, relative to the usable memory
     CutGroup& group = groups_[leaves_[of].group];
@@ -351,8 +352,8 @@ class PlanSearch {
   }
 
   /// Runs the plans that differ from a leaf by one moved layer, and returns the one with the smallest
-  /// objective if that is smaller than the leaf's. All iterations are run only for moves that shorten the
-  /// first one.
+  /// objective if that is smaller than the leaf's. It runs all iterations only for moves that shorten the
+  /// first iteration.
   std::optional<std::size_t> climb(std::size_t from) {
     const Leaf& start = leaves_[from];
     std::vector<Leaf> moved;
@@ -376,8 +377,8 @@ class PlanSearch {
     return best;
   }
 
-  /// Runs the first iteration of new leaves, and all iterations of the few that are furthest below `first_s`.
-  /// Returns these.
+  /// Runs the first iteration of new leaves. Of those that are shorter than `first_s`, runs all iterations of
+  /// the few shortest, and returns these.
   std::vector<std::size_t> run_shorter(std::vector<Leaf>& leaves, double first_s) {
     parallel_for(leaves.size(), [&](std::size_t k) { extend(leaves[k], 1); });
     std::vector<std::size_t> shorter;
@@ -433,7 +434,7 @@ class PlanSearch {
 
   /// Checks whether a leaf fits the hardest further batches, which needs no run, and runs all iterations. If
   /// the leaf would be the best so far, also checks all other further batches, because the best plan must fit
-  /// in the end. Returns about how many instructions that simulates.
+  /// in the end. Returns about the number of simulated instructions.
   std::int64_t complete(Leaf& leaf) const {
     const std::span<const Batch> hard = hardest(request_.further);
     const auto fits = [&](std::span<const Batch> further) {
@@ -530,8 +531,8 @@ class PlanSearch {
     }
   }
 
-  /// Runs all iterations of the plans with the shortest first one, and of the next ones until one fits,
-  /// because the first iteration may lack the longest samples.
+  /// Runs all iterations of the plans with the shortest first iteration. If none of these fits, continues
+  /// with the next plans, because the first iteration may lack the longest samples.
   void run_all_iterations() {
     bool has_fitted = false;
     for (int tries = 0; tries < kTriesInFull && !has_fitted && (tries == 0 || !is_late()); ++tries) {
@@ -589,8 +590,8 @@ class PlanSearch {
     leaf.floor.memory = std::max(leaf.floor.memory, leaf.score.peak_memory);
   }
 
-  /// Runs the user's seeds in all iterations, even if the search has ended before it reached them or found
-  /// others more promising, because the result must not be worse than they are.
+  /// Runs all iterations of the user's seeds, even if the search ended before it reached them or preferred
+  /// other plans, because the result must not be worse than the seeds.
   void run_given() {
     parallel_for(given_.size(), [&](std::size_t n) {
       Leaf& leaf = leaves_[given_[n]];
@@ -600,7 +601,7 @@ class PlanSearch {
 
   /// Finishes other plans that may become better than the best, as far as a part of the budget permits; in
   /// small problems, all of them. A scheduler that looks further than LPT removes part of the gap between a
-  /// plan's time with LPT and its bound. Plans with the smallest remaining time come first.
+  /// plan's time with LPT and its bound. Plans with the smallest expected time after that come first.
   void add_more_finalists(std::vector<RankedPlan>& best, const std::vector<std::size_t>& finished) const {
     constexpr double kRest = 0.4;  // fraction of this gap that usually remains
     if (best.empty()) return;
@@ -627,9 +628,10 @@ class PlanSearch {
     std::ranges::move(found, std::back_inserter(best));
   }
 
-  /// Returns plans that may fit when the requested scheduler fills them: seeds that were not run in all
-  /// iterations, and plans that do not fit with LPT's microbatches, in increasing order of bound, each
-  /// followed by the plans one moved layer away. A part of the budget limits them.
+  /// Returns plans that may fit when the requested scheduler fills them. First come the seeds that were not
+  /// run in all iterations. Then come the plans that do not fit with LPT's microbatches, in increasing order
+  /// of bound, each followed by the plans that differ by one moved layer. A part of the budget limits their
+  /// number.
   std::vector<Plan> close_misses(const std::vector<RankedPlan>& best) const {
     std::vector<Plan> misses;
     for (const std::size_t i : seeds_) {
@@ -674,8 +676,8 @@ class PlanSearch {
     std::ranges::stable_sort(best, {}, &RankedPlan::objective);
   }
 
-  /// Moves layers of the best plan until no move improves it, and of the next plans as far as a part of the
-  /// budget permits.
+  /// Moves layers of the best plan until no move improves it. Then does the same for the next plans, as far
+  /// as a part of the budget permits.
   void move_layers(std::vector<RankedPlan>& best) const {
     std::int64_t left = budget_ / kPartOfBudgetToFinish;
     std::vector<RankedPlan> moved;
@@ -740,8 +742,8 @@ class PlanSearch {
     if (result.best.size() > static_cast<std::size_t>(request_.search.listed))
       result.best.resize(request_.search.listed);
     if (result.best.empty()) {
-      // A plan of the other part of the space may be known that this part did not beat; and some plans of
-      // this part may fit with cuts of their layers or microbatches that were not tried.
+      // This part may have a bound even without a plan. It may not have beaten a known plan of the other
+      // part, and some of its plans may fit with cuts of layers or microbatches that were not tried.
       const double open_s = open_bound();
       const bool may_fit = open_s < std::numeric_limits<double>::max();
       if (bounds_.known() && may_fit) result.bound = Seconds(open_s);

@@ -9,8 +9,8 @@
 
 namespace dflop {
 
-/// If there are also other plans, shared plans get 1 / kBudgetOfShared of the budget in addition, or this
-/// fraction of the time limit.
+/// If a search has shared and other plans, shared plans get an additional 1 / kBudgetOfShared of the budget,
+/// or this fraction of the time limit.
 inline constexpr int kBudgetOfShared = 5;
 
 inline bool looks_for_shared_alone(const PlanRequest& request) {

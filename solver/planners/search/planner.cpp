@@ -15,7 +15,7 @@ namespace {
 constexpr double kNothingKnown = std::numeric_limits<double>::max();
 
 /// Returns a bound on the plans of both parts of a search space. A part that was searched completely and has
-/// no plan has nothing to bound; a part that was not may have any plan.
+/// no plan needs no bound. A part that was not searched completely and has no bound may have any plan.
 std::optional<Seconds> joined_bound(const PlanResult& first, const PlanResult& second) {
   const auto unknown = [](const PlanResult& part) { return !part.bound && !(part.exhausted && !part.plan); };
   if (unknown(first) || unknown(second)) return {};

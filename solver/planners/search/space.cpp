@@ -119,8 +119,9 @@ void SearchSpace::add_disaggregated() {
   }
 }
 
-/// Returns the encoder's shares in eighths that leave both modules some quanta. Of shares that round to the
-/// same number of quanta, both of the GPU and of the cost model (if known), only the smallest is returned.
+/// Returns the encoder's shares of a GPU, in eighths, that leave each module at least one quantum. Of shares
+/// that round to the same number of quanta, both of the GPU and of the cost model (if known), returns only
+/// the smallest.
 std::vector<double> SearchSpace::shares() const {
   constexpr int kShares = 8;
   const int priced = request_.cost.share_quanta();
@@ -153,8 +154,8 @@ void SearchSpace::add_shared() {
   }
 }
 
-/// Returns the modules that satisfy a wish on at most this many GPUs. They use all GPUs, unless the wish
-/// fixes dp, or fixes tp and pp and no dp uses all GPUs.
+/// Returns the module plans that satisfy a wish and use at most `gpus` GPUs. They use all of these GPUs,
+/// unless the wish fixes dp, or fixes tp and pp and no dp uses all GPUs.
 std::vector<ModulePlan> SearchSpace::modules(const ModuleWish& wish, int gpus, int most_pp,
                                              int most_dp) const {
   std::vector<ModulePlan> granted = module_plans(request_.cluster, gpus, most_pp, most_dp);
@@ -230,8 +231,8 @@ std::vector<SearchVariant> SearchSpace::variants(const SearchShape& shape, int m
 
 namespace {
 
-/// Returns, out of increasing numbers of microbatches, the plan's own, its neighbors and those nearest to
-/// half and twice as many.
+/// Returns some of `counts`, which are increasing numbers of microbatches: the plan's own, its neighbors, and
+/// the numbers nearest to half and twice its own.
 std::vector<int> counts_near(const std::vector<int>& counts, int own) {
   std::set<int> near = {own};
   const auto above = std::ranges::upper_bound(counts, own);

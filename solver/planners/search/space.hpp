@@ -13,8 +13,8 @@
 
 namespace dflop {
 
-/// A SearchShape says which GPUs each module of a plan uses. Uniform: both modules are the same; colocated:
-/// the encoder has the LLM's tp, pp 1 and dp llm.dp * llm.pp.
+/// A SearchShape has the parallelism of each module of a plan. If the layout is uniform, both modules have
+/// the same. If it is colocated, the encoder has the LLM's tp, pp 1 and dp llm.dp * llm.pp.
 struct SearchShape {
   Layout layout = Layout::disaggregated;
   ModulePlan encoder;        ///< layers are not set
@@ -22,14 +22,14 @@ struct SearchShape {
   double encoder_share = 0;  ///< only in shared plans
 };
 
-/// A SpacePart says whether a search space has a request's shared plans or all others.
+/// A SpacePart says which of a request's plans a search space has: the plans with shared GPUs, or all others.
 enum class SpacePart : std::uint8_t { unshared, shared };
 
-/// Returns whether the GPUs of a stage, counted from the encoder's first, can hold it.
+/// Returns whether the GPUs of stage number `stage`, counted from the encoder's first, can hold it.
 using StageFits = std::function<bool(int stage, const Stage& of)>;
 
-/// A SearchVariant has the choices that remain, except the cut of layers, for a shape with recomputation and
-/// microbatches.
+/// A SearchVariant has the choices, except the cut of layers, that remain when shape, recomputation and
+/// number of microbatches are chosen.
 struct SearchVariant {
   OrderKind order = OrderKind::one_f_one_b;
   int chunks = 1;
@@ -52,13 +52,13 @@ struct SearchVariant {
 ///                   one tp group
 ///   recomputation   none, selective, full
 /// or, as SpacePart::shared, every shared plan: any two modules that each use all GPUs, with an eighth to
-/// seven eighths of each GPU for the encoder. There are none if the cost model knows no shares, on GPUs of
-/// several types, or if the request excludes them.
+/// seven eighths of each GPU for the encoder. There are no shared plans if the cost model cannot price
+/// shares, if the cluster has GPUs of several types, or if the request excludes them.
 ///
-/// Plans use the first gradient buckets that the request permits. A plan with buckets has no larger bound
-/// than without, because reductions may overlap; the search tries the other bucket sizes on its best plans.
-/// ZeRO-1 and sequence parallelism are the request's. Splitting an optimizer state by ZeRO-1 never makes it
-/// larger or its step slower, so nothing is lost by not trying plans without.
+/// Plans use the first gradient buckets that the request permits. The search tries the other bucket sizes
+/// only on its best plans, because buckets never raise a plan's bound: reductions may overlap. ZeRO-1 and
+/// sequence parallelism come from the request. Splitting an optimizer state by ZeRO-1 never makes it larger
+/// or its step slower, so nothing is lost by not trying plans without ZeRO-1.
 class SearchSpace {
  public:
   explicit SearchSpace(const PlanRequest& request, SpacePart part = SpacePart::unshared);
@@ -73,17 +73,17 @@ class SearchSpace {
   std::vector<int> microbatches(const SearchShape& shape) const;
   /// Returns the variants, the plainest first.
   std::vector<SearchVariant> variants(const SearchShape& shape, int microbatches) const;
-  /// Returns the plan, with its layers cut by cut(); nothing if there are too few layers.
+  /// Returns the plan with these choices and its layers cut by cut(); nullopt if there are too few layers.
   std::optional<Plan> plan(const SearchShape& shape, Recomputation recomputation, int microbatches,
                            const SearchVariant& variant) const;
-  /// Returns the plans that differ from one in its order and number of microbatches, in its placement or in
-  /// its recomputation. The numbers tried are the next smaller and larger ones, half and twice. Layers are
-  /// cut anew only if an order has a different number of chunks.
+  /// Returns the plans that differ from `plan` either in order and number of microbatches, in placement, or
+  /// in recomputation. The numbers of microbatches are the next smaller and larger ones, half and twice the
+  /// plan's. Layers are cut anew only if an order has a different number of chunks.
   std::vector<Plan> variations(const Plan& plan) const;
   /// Returns the plan with the layers of each module (of a uniform plan: of both together) cut so that the
-  /// slowest stage is as fast as possible while every stage fits; nothing if no cut has only stages that fit.
-  /// Without `fits` every stage fits. Connector, embedding and head count. Earlier stages, which hold more
-  /// microbatches, are the lighter ones.
+  /// slowest stage is as fast as possible while every stage fits; nullopt if no cut has only stages that fit.
+  /// If `fits` is empty, every stage fits. The times of connector, embedding and head are included. If stages
+  /// differ, the earlier ones are lighter, because they hold more microbatches.
   std::optional<Plan> cut(const Plan& plan, const StageFits& fits = {}) const;
   /// Returns the plan with equal numbers of layers in all stages, as nearly as possible.
   Plan cut_by_count(const Plan& plan) const;
@@ -91,10 +91,10 @@ class SearchSpace {
   bool is_empty() const;
   /// Returns the number of combinations, counting one cut of layers for each.
   std::int64_t size() const;
-  /// Returns why a space has no plans: the option that cannot be satisfied, or the layouts and orders.
+  /// Returns why an empty space has no plans: the option that cannot be satisfied, or the layouts and orders.
   std::string empty_reason() const;
-  /// Returns whether a plan of another planner only has choices that the request permits. Its number of
-  /// microbatches, chunks and layers of stages may be outside the space.
+  /// Returns whether all choices of a plan from a different planner are ones that the request permits. Its
+  /// numbers of microbatches and chunks and its cut of layers may be outside the space.
   bool allows(const Plan& plan) const;
 
  private:

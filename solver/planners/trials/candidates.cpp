@@ -235,7 +235,7 @@ void CandidateRace::run_all_iterations() {
 
 namespace {
 
-/// Returns a plan with a recomputation and the best other parts, found in a separate race; its objective is
+/// Returns a plan with the given recomputation; a separate race chooses its other FreeParts. Its objective is
 /// infinite if it does not fit.
 RankedPlan raced(const PlanRequest& request, Plan plan, Recomputation recomputation) {
   PlanRequest with_it = request;  // with the rest of the time limit

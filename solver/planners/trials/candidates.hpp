@@ -13,13 +13,14 @@
 
 namespace dflop {
 
-/// FreeParts are the values that a request permits for the parts that every plan has, whatever its
-/// parallelism. Each list has at least one value.
+/// FreeParts list the values that a request permits for the settings that do not depend on a plan's
+/// parallelism: recomputation, placement and gradient buckets. Each list has at least one value.
 struct FreeParts {
-  std::vector<Recomputation> recomputations;  ///< in increasing order of time, decreasing order of memory
+  std::vector<Recomputation> recomputations;  ///< from fastest to slowest, which is from most to least memory
   std::vector<RankOrder> placements;          ///< stage-major first
-  /// No buckets, and buckets of 25 MiB, the default of PyTorch's DistributedDataParallel, come first. Sizes
-  /// from 4 to 160 MB differ by less than 0.2 %.
+  /// Unless the request fixes them, these are buckets of 25 MiB, the default of PyTorch's
+  /// DistributedDataParallel, and no buckets, which always come last. With sizes from 4 to 160 MB, times
+  /// differ by less than 0.2 %.
   std::vector<Bytes> gradient_buckets;
 };
 
@@ -30,10 +31,12 @@ using CandidateFilter = std::function<void(std::vector<Plan>&)>;
 
 /// A CandidateRace runs candidates with the microbatches of random_assignment() and finds the one with the
 /// smallest mean makespan over the request's iterations. A candidate fits if no rank's peak memory exceeds
-/// the GPU's in any iteration; the chosen one also fits the request's further batches. It has the least
-/// recomputation with which it fits, because less is never slower. The result does not depend on the number
-/// of threads. A time limit of the request's search ends the race once a candidate fits, or after four times
-/// as long plus a second; the best of those that have run is then the result.
+/// the GPU's in any iteration; the chosen one also fits the request's further batches. Each candidate has the
+/// least recomputation with which it fits, because less recomputation is never slower. The result does not
+/// depend on the number of threads.
+///
+/// The time limit of the request's search ends the race once a candidate fits; if none fits, the race ends
+/// after four times the limit plus a second. The result is then the best of the candidates that have run.
 class CandidateRace {
  public:
   /// The request must outlive the race. Without a filter all candidates run.
@@ -47,20 +50,20 @@ class CandidateRace {
   std::vector<Plan> leaders(std::size_t most) const;
 
   /// Tries all permitted placements and gradient buckets on the 16 leaders. Then runs all iterations of the
-  /// 64 fastest, and of 64 more as long as none fits, but stops a candidate whose makespans so far sum to
-  /// more than the best one's total. Returns the first of the best. PlanResult::objective is its mean
-  /// makespan, and `candidates` counts the plans that were considered.
+  /// 64 fastest candidates, and of 64 more as long as none fits. It stops a candidate when its makespans so
+  /// far sum to more than the best one's total. Of equally good candidates it returns the first.
+  /// PlanResult::objective is its mean makespan, and `candidates` counts the plans that were considered.
   PlanResult best();
 
  private:
   /// A Trial has the results of one candidate with its current recomputation.
   struct Trial {
-    Nanoseconds total{0};        // of the iterations run
+    Nanoseconds total{0};        // makespans of the iterations run
     std::size_t iterations = 0;  // number of iterations run
     std::size_t level = 0;       // index into FreeParts::recomputations
     Bytes needed{};
     bool fits = true;
-    bool fits_further = false;  // this has been checked
+    bool fits_further = false;  // it was checked that it fits the further batches
   };
 
   std::size_t iterations() const { return request_.batches.size(); }
@@ -91,10 +94,10 @@ class CandidateRace {
 };
 
 /// Plans with a planner that chooses only parallelism and microbatches, for the recomputation of the
-/// request's options or for each permitted one. PlanResult::best has a plan for each permitted recomputation,
-/// with the other free parts chosen in a race of its own, the fastest first, because other microbatches than
-/// random ones may favor another plan. Plans that do not fit come last; if none fits, the plan with the most
-/// recomputation comes first.
+/// request's options or for each permitted one. For each permitted recomputation, PlanResult::best has one
+/// plan, fastest first; a separate race chooses the other FreeParts of each plan. All these plans are
+/// returned, because the best plan for random microbatches may not be the best for a scheduler's. Plans that
+/// do not fit come last; if none fits, the plan with the most recomputation comes first.
 PlanResult with_best_parts(const Planner& planner, const PlanRequest& request, bool for_each_recomputation);
 
 }  // namespace dflop

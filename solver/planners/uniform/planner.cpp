@@ -57,8 +57,9 @@ std::vector<Split> split_encoder_first(const ModelSpec& model, int stages) {
   return splits;
 }
 
-/// Returns, of the counts with the same whole number of samples per microbatch, the largest. If dp divides
-/// the batch, only counts without a remainder.
+/// Returns the numbers of microbatches to try. If dp divides the batch, these are the numbers that give all
+/// microbatches equally many samples. Otherwise they are, of the numbers with the same whole number of
+/// samples per microbatch, the largest.
 std::vector<int> microbatch_counts(int gbs, int dp) {
   const int samples = gbs / dp;
   std::vector<int> counts;
@@ -141,7 +142,7 @@ std::map<int, std::vector<Plan>> hand_set_candidates(const PlanRequest& request)
   return of_replica;
 }
 
-/// Adds the plans of one parallelism and number of microbatches in an order, one for each way to cut the
+/// Adds the plans with a parallelism, number of microbatches and order: one plan for each way to cut the
 /// layers.
 void add_plans(std::vector<Plan>& plans, const PlanRequest& request, UniformSplit split,
                const ModulePlan& module, int microbatches, const PipelineKind& kind) {

@@ -12,21 +12,22 @@ namespace dflop {
 enum class UniformSplit : std::uint8_t {
   /// "pytorch": encoder and LLM layers are one list, cut into stages with equal numbers of layers.
   by_count,
-  /// "megatron": the encoder is on the first stage, which keeps some of the LLM layers; the rest is cut
-  /// evenly. The first stage's share is tried at 1, 3/4, 1/2, 1/4 and 0 of an even share (Megatron-LM's
-  /// --decoder-first-pipeline-num-layers).
+  /// "megatron": the first stage has the encoder and some LLM layers; the other LLM layers are cut evenly.
+  /// The planner tries 1, 3/4, 1/2, 1/4 and 0 of an even share of LLM layers on the first stage
+  /// (Megatron-LM's --decoder-first-pipeline-num-layers).
   encoder_first,
 };
 
 /// A UniformPlanner tries all uniform configurations: every tp that divides the GPUs of a node, every pp and
 /// dp with tp * pp * dp = all GPUs, and every number of microbatches that gives all of them equally many
-/// samples. If dp does not divide the global batch, the numbers of samples differ by one, and of the numbers
-/// of microbatches with the same samples per microbatch the largest is tried. They run in 1f1b. The
-/// parallelism and microbatches of the 64 fastest on the first iteration are then tried in Megatron-LM's
-/// other order, interleaved, with 2 or 4 chunks per rank, layers cut into pp * chunks stages, and
-/// microbatches in multiples of pp. Orders in the request replace these.
-/// solver/planners/trials/candidates.hpp chooses recomputation, placement, gradient buckets and the best
-/// plan.
+/// samples. If dp does not divide the global batch, the numbers of samples differ by one; then, of the
+/// numbers of microbatches with the same samples per microbatch, only the largest is tried.
+///
+/// The configurations run in 1f1b. The parallelism and microbatches of the 64 fastest on the first iteration
+/// are then tried in Megatron-LM's other order, interleaved: with 2 or 4 chunks per rank, layers cut into pp
+/// * chunks stages, and microbatches in multiples of pp. If the request has orders, they replace these two. A
+/// CandidateRace (solver/planners/trials/candidates.hpp) chooses recomputation, placement, gradient buckets
+/// and the best plan.
 class UniformPlanner final : public Planner {
  public:
   /// Without a filter all candidates are tried.
@@ -43,11 +44,11 @@ class UniformPlanner final : public Planner {
   CandidateFilter filter_;
 };
 
-/// A HandSetPlanner, "megatron-default", follows the rules by which papers configure a baseline by hand: one
-/// sample in each microbatch, the encoder on the first stage, either without LLM layers or with as many as
-/// the other stages have, and the smallest replica (tp * pp) that fits; among equally small ones, the
-/// fastest. The order comes from the options, recomputation is full and gradients are reduced in buckets,
-/// unless the request fixes them.
+/// A HandSetPlanner, "megatron-default", follows the rules by which papers configure a baseline by hand. Each
+/// microbatch has one sample. The encoder is on the first stage, which has either no LLM layers or as many as
+/// the other stages. The replica (tp * pp) is the smallest that fits; among equally small ones, the fastest
+/// wins. The order comes from the options. Unless the request fixes them, recomputation is full and gradients
+/// are reduced in buckets.
 class HandSetPlanner final : public Planner {
  public:
   /// Without a filter all candidates are tried.
