@@ -392,8 +392,8 @@ struct MeanReplica {
 };
 
 /// Deals the items of a cell to the replicas of its microbatch. In decreasing order of size, each item goes
-/// to the replica with the smallest load so far, and replicas get equal
-/// numbers of items, as far as possible. `load` has the load of each bin, `bin` the bin of each item.
+/// to the replica with the smallest load so far. The replicas get equal numbers of items, as far as possible.
+/// `load` has the load of each bin, `bin` the bin of each item.
 void deal(const BinProblem& problem, Items cell, int microbatch, std::vector<double>& load,
           std::vector<std::int32_t>& bin) {
   const auto work = [&](std::int32_t item) { return problem.encoder_s[item] + problem.llm_s[item]; };

@@ -160,8 +160,8 @@ struct SchedulerCommand {
   std::unique_ptr<CommandProcess> process;
 };
 
-/// This is the only command of this process. It is never destroyed, because schedulers that a service has
-/// abandoned may use it until the process ends.
+/// Returns the only SchedulerCommand of this process. It is never destroyed, because schedulers that a
+/// service has abandoned may use it until the process ends.
 SchedulerCommand& scheduler_command() {
   static SchedulerCommand& one = *new SchedulerCommand;
   return one;

@@ -27,8 +27,8 @@
 namespace dflop {
 namespace {
 
-/// A search for the makespan without limits takes this many steps, of 16 candidates each. The result is the
-/// same on every machine.
+/// A search for the makespan without limits takes this many steps, of 16 candidates each. This gives the same
+/// result on every machine.
 constexpr std::int64_t kMakespanSteps = 4096;
 /// This fraction of the budget is for the mean replica.
 constexpr double kStartPart = 0.5;
@@ -72,9 +72,10 @@ MakespanBound makespan_bound(const AssignmentProblem& problem) {
              : MakespanBounds(*problem.pipeline, BoundKind::simple).bound(problem.features);
 }
 
-/// A MakespanRun is one search for the smallest makespan. It has the best assignment so far, and what is left
-/// of the budget. It starts from LPT, either with a microbatch's encoder work shared or with each bin's own;
-/// half of the budget goes to one replica that represents all (mean_replica_start()).
+/// A MakespanRun is one search for the smallest makespan. It has the best assignment so far and the rest of
+/// the budget. It starts from LPT, either with a microbatch's encoder work shared by its bins or with each
+/// bin's own. The fraction kStartPart of the budget is for mean_replica_start(), which searches one replica
+/// that represents all.
 class MakespanRun {
  public:
   MakespanRun(const AssignmentProblem& problem, const SolveLimits& limits)
@@ -174,8 +175,8 @@ AssignmentSolution search_makespan(const AssignmentProblem& problem, const Solve
   return MakespanRun(problem, limits).solve();
 }
 
-/// The table has a row for each method. "auto" chooses the method that fits. For a makespan this is the
-/// makespan search: it has LPT's result at once, and balancing the bins better first does not pay.
+/// The table has a row for each method. The method "auto" chooses one of the others. For a makespan it
+/// chooses the makespan search, which starts from LPT's result: balancing the bins better first does not pay.
 constexpr std::array kMethods{
     Method{"random", Objective::published, Budget::none, false, find_random},
     Method{"sequential", Objective::published, Budget::none, false, find_sequential},
@@ -235,8 +236,8 @@ void rate(const Method& method, const AssignmentProblem& problem, AssignmentSolu
   if (below && meets_bound(value_s, bound_s)) solution.status = ScheduleStatus::optimal;
   if (solution.status != ScheduleStatus::fallback) solution.reason.clear();
   solution.value = Seconds(value_s);
-  // Sums in another order may round to above the objective. The bound of a makespan is for a run, and may be
-  // further above the pipeline's makespan; then it proves nothing.
+  // Rounding may raise the bound above the objective, because it sums in a different order. The bound of a
+  // makespan is for a run, and may be even further above the pipeline's makespan; then it proves nothing.
   solution.bound = Seconds(std::min(bound_s, value_s));
 }
 

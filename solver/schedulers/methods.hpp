@@ -13,8 +13,8 @@ namespace dflop {
 /// A Budget is the unit in which a method's work is limited if there is no time limit.
 enum class Budget : std::uint8_t {
   none,   ///< its work cannot be limited
-  steps,  ///< of a search
-  nodes,  ///< of branch and bound
+  steps,  ///< steps of a search
+  nodes,  ///< nodes of branch and bound
 };
 
 /// A Method is one way to put items into bins: a row of the table in solver/schedulers/methods.cpp.
@@ -22,20 +22,21 @@ struct Method {
   std::string_view name;
   Objective objective;  ///< its default objective
   Budget budget;
-  bool minimises;  ///< it looks at costs; its default BinOrder is then `alike`, otherwise `solver`
-  /// Finds bins with a small largest load; empty if none were found. The result may break caps: then an
-  /// assignment that obeys them is searched for, and reported as fallback.
+  bool minimises;  ///< it looks at costs. Its default BinOrder is then `alike`, otherwise `solver`
+  /// Finds bins with a small largest load; empty if none were found. The result may break caps: then solve()
+  /// searches for an assignment that obeys them, and reports it as fallback.
   AssignmentSolution (*find_bins)(const BinProblem& problem, const SolveLimits& limits);
-  /// Finds bins for a pipeline's makespan that obey the caps. Null: the method balances bins for its own
-  /// objective, and the makespan of the result is reported.
+  /// Finds bins with a small makespan that obey the caps. If null, find_bins() is used for makespans, too:
+  /// solve() reports the makespan of its result.
   AssignmentSolution (*find_makespan)(const AssignmentProblem& problem, const SolveLimits& limits) = nullptr;
-  /// Its name implies its objective, so the objective that a plan was made for does not change it.
+  /// If true, the method's name implies its objective, so the objective that a plan was made for does not
+  /// change it.
   bool keeps_objective = false;
 
-  /// Puts every item in exactly one bin, leaves no bin empty unless allowed, and obeys all caps; or has
-  /// status infeasible and says why. The bound comes from problem.bounds if there is one. Bins are in the
-  /// order of limits.bin_order or the method's own; bins of find_makespan stay as found. Several threads may
-  /// call it at once.
+  /// Returns an assignment that puts every item in exactly one bin, leaves no bin empty unless allowed, and
+  /// obeys all caps; or a solution with status infeasible and the reason. The bound of a makespan comes from
+  /// problem.bounds, if there are any. Bins are in the order of limits.bin_order or, if that is not set, the
+  /// method's own; bins of find_makespan() stay as found. Several threads may call it at once.
   /// @throws Error (input) if there are fewer items than bins and no bin may be empty.
   AssignmentSolution solve(const AssignmentProblem& problem, const SolveLimits& limits) const;
 };
@@ -50,8 +51,8 @@ const Method& find_method(std::string_view name);
 /// Adds a custom method to the table. Call it before any other thread uses the table, for example at the
 /// start of main(). Lists, help and errors of commands then include the method. Its name must stay valid,
 /// like a literal's. experiments/examples/own_scheduler.cpp is an example.
-/// @throws Error (usage) for a name that a method has, a method without a name or find_bins, and more than 64
-/// custom methods.
+/// @throws Error (usage) if the name is taken, if the method has no name or no find_bins(), or for more than
+/// 64 custom methods.
 void register_method(const Method& method);
 
 /// Removes a registered method from the table. No other thread may use the table meanwhile, and no scheduler

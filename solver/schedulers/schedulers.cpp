@@ -55,8 +55,8 @@ class MemoryCheck {
     if (request.limits.memory && memory_needs_no_run(request.plan)) order_ = plan_order(request.plan);
   }
 
-  /// Returns the peak of an assignment that needs more than the request's memory; nothing if it fits, if
-  /// there is no assignment, or if memory is not checked.
+  /// Returns the peak memory of an assignment if it exceeds the request's memory; nullopt if the assignment
+  /// fits, if there is none, or if memory is not checked.
   std::optional<MemoryPeak> overrun(std::span<const std::int32_t> bin) const {
     if (!request_.limits.memory || bin.empty()) return std::nullopt;
     const Bytes usable = *request_.limits.memory;
@@ -89,8 +89,8 @@ std::string needs(const Method& method, const MemoryPeak& peak, const ScheduleRe
                      in_gib(peak.bytes), peak.rank, in_gib(*request.limits.memory));
 }
 
-/// Removes the proof from a solution found under caps that are not part of its request: memory caps only
-/// approximate what fits.
+/// Removes the proof from a solution that was found under memory caps. These caps are not part of the
+/// request, and only approximate what fits.
 void forget_proof_under_caps(const BinProblem& bins, AssignmentSolution& solution) {
   if (solution.bound_kind != BoundKind::integer_program) return;
   solution.bound = std::min(Seconds(lower_bound(bins)), solution.value);
@@ -116,8 +116,8 @@ class AssignmentScheduler final : public Scheduler {
     bool to_prove = false;  // after the search
     if (objective == Objective::makespan) {
       makespan.emplace(request);
-      // The same request has the same bound. But a time limit is for the search, and known paths of the plan
-      // are enough.
+      // Without a time limit, prove this batch, so that the same request has the same bound. With one, the
+      // time is for the search, and known paths of the plan are enough.
       if (options_.prove && !request.limits.time_limit) makespan->prove();
       if (options_.prove && request.limits.time_limit) to_prove = !makespan->recall(request.plan, known_);
       makespan->describe(batch.problem);
@@ -154,8 +154,9 @@ class AssignmentScheduler final : public Scheduler {
   }
 
  private:
-  /// If the order depends on the assignment, sets a solution's value to the value in its own order. A search
-  /// for the makespan has only used the order of LPT's assignment, which is returned if it is faster.
+  /// If the order of steps depends on the assignment, sets a solution's value to its value in its own order.
+  /// A search for the makespan has only used the order of LPT's assignment, so LPT's assignment is returned
+  /// if it is faster.
   void settle_order(const ScheduleRequest& request, BatchProblem& batch, const MemoryCheck& memory,
                     SolveLimits limits, AssignmentSolution& solution) const {
     if (solution.bin.empty()) return;
@@ -187,11 +188,11 @@ class AssignmentScheduler final : public Scheduler {
       solution.status = ScheduleStatus::heuristic;
   }
 
-  /// Solves within the request's memory, if there is a limit. Caps only approximate it, and may reject what
-  /// fits: if an assignment of LPT fits without them, the method is also tried without them. If an assignment
-  /// under caps needs too much, it is made again a few times with a lower cap on the rank that is too full.
-  /// If that does not help or no assignment obeys the caps, LPT's without caps is used if it fits. A time
-  /// limit applies to the whole.
+  /// Solves within the request's memory, if there is a limit. Caps only approximate the limit, and may reject
+  /// assignments that fit. So if LPT's assignment without memory caps fits, the method is also tried without
+  /// them. If an assignment under caps needs too much memory, it is made again a few times with a lower cap
+  /// on the rank that is too full. If that does not help, or no assignment obeys the caps, LPT's assignment
+  /// without memory caps is used if it fits. A time limit applies to all of this together.
   AssignmentSolution solve(const ScheduleRequest& request, BatchProblem& batch, const MemoryCheck& memory,
                            SolveLimits limits) const {
     if (!request.limits.memory) return method_.solve(batch.problem, limits);
@@ -225,8 +226,8 @@ class AssignmentScheduler final : public Scheduler {
       spare[peak->pipeline_rank] += peak->bytes - *request.limits.memory;
     }
     if (!lpt_fits && fits(method_, asked)) return solution;
-    // If one long sample is the problem, no cap helps. In the order that LPT left, it is not next to the
-    // other largest samples.
+    // If one long sample is the problem, no cap helps. But in LPT's own order of bins, this sample is not
+    // next to the other largest samples.
     const bool may_reorder = !lpt_fits && !request.limits.bin_order;
     if (may_reorder) limits.bin_order = BinOrder::solver;
     if ((lpt_fits || may_reorder) && fits(lpt, asked)) {

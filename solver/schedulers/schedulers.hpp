@@ -15,9 +15,9 @@ namespace dflop {
 
 /// SchedulerOptions stay the same for all requests.
 struct SchedulerOptions {
-  /// If true, the bound comes from the makespan's linear program; otherwise from simple arguments. With a
-  /// time limit the program is solved once per plan, after the search of its first batch and outside the
-  /// limit; a training loop that needs no proof can turn it off.
+  /// If true, the bound on a makespan comes from a linear program, otherwise from simple arguments. With a
+  /// time limit, the linear program is solved once per plan, after the search for the plan's first batch, and
+  /// its time does not count toward the limit. A training loop that needs no proof can turn it off.
   bool prove = true;
 };
 
@@ -25,16 +25,18 @@ struct SchedulerOptions {
 /// costs of costmodel/sample_costs.hpp. Each iteration has its own stream of the random seed. For the
 /// makespan see solver/plan_problem/makespan.hpp. Several threads may call the scheduler at once.
 ///
-/// It minimizes the objective in the request's limits; otherwise the plan's objective, unless the method
-/// keeps its own; otherwise the method's default. If the limits have a memory, no result needs more on any
-/// rank, in the order that the request's cost model and that memory determine (memory_peak()). An assignment
-/// that needs more is made again under lower caps, replaced by LPT's with status fallback, or the result is
-/// infeasible.
+/// The scheduler minimizes the objective in the request's limits. If there is none, it minimizes the plan's
+/// objective, unless the method keeps its own; if there is none either, the method's default.
+///
+/// If the limits have a memory, no result needs more than this on any rank (memory_peak()), in the order of
+/// steps that the request's cost model and this memory determine. If an assignment needs more, the scheduler
+/// makes it again under lower caps, or replaces it by LPT's assignment with status fallback. If neither fits,
+/// the result is infeasible.
 /// @throws Error (usage) for a name that no method has.
 std::unique_ptr<Scheduler> make_scheduler(std::string_view name, const SchedulerOptions& options = {});
 
-/// Returns the scheduler that represents another when only memory matters: LPT for schedulers that look at
-/// costs, because within memory they fall back on it; all others represent themselves.
+/// Returns the name of the scheduler to run instead of `name` when only memory matters. For schedulers that
+/// look at costs it is LPT, because within memory they fall back on LPT; for all others it is `name`.
 /// @throws Error (usage) for a name that no method has.
 std::string_view filler_for(std::string_view name);
 

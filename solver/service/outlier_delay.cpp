@@ -7,8 +7,8 @@
 namespace dflop {
 namespace {
 
-/// A Window has the contents of a window's batches while outliers are dealt out. Numbers are positions of
-/// drawing.
+/// A Window has the batches of a window while outliers are dealt out. Samples are named by the position at
+/// which they were drawn.
 struct Window {
   std::vector<std::vector<std::int32_t>> others;    // of each batch, as drawn
   std::vector<std::vector<std::int32_t>> outliers;  // of each batch, as dealt out

@@ -67,8 +67,8 @@ std::string milliseconds(Seconds seconds) {
 
 }  // namespace
 
-/// A State is shared by the threads; an abandoned thread keeps it alive. One mutex guards it, the items and
-/// the solvers; no scheduler, draw or stop callback runs under this mutex.
+/// The threads of a service share a State; an abandoned thread keeps it alive. One mutex guards the state,
+/// its items and solvers. No scheduler, draw() or stop callback runs while the mutex is locked.
 class SchedulingService::State : public std::enable_shared_from_this<State> {
  public:
   State(ServiceInput input, const ServiceOptions& options)
@@ -346,8 +346,8 @@ class SchedulingService::State : public std::enable_shared_from_this<State> {
     return item.error || item.solved || (live() && item.best);
   }
 
-  /// Waits until there is a feasible assignment. LPT may miss one that the scheduler finds, and the training
-  /// loop cannot continue without one. So this waits as long as for a scheduler that should end.
+  /// Waits until there is a feasible assignment. The training loop cannot continue without one, and the
+  /// scheduler may find one that LPT misses. So this waits for the scheduler for up to `stall_after`.
   void wait_until_feasible(Lock& lock) {
     if (queue_.empty()) return;
     const std::shared_ptr<AsyncItem> item = queue_.front();
