@@ -9,18 +9,19 @@
 
 namespace dflop {
 
-/// AttentionSums is the order in which a library adds up attention's gradients: `fixed` makes runs repeatable
-/// to the bit; `any` needs less memory.
+/// AttentionSums is the order in which a library adds up attention's gradients. With `fixed`, repeated runs
+/// are bit-identical; `any` needs less memory.
 enum class AttentionSums : std::uint8_t { fixed, any };
 
 template <>
 inline constexpr NameTable<AttentionSums, 2> kNames<AttentionSums> = {
     {{AttentionSums::fixed, "fixed"}, {AttentionSums::any, "any"}}};
 
-/// AttentionOptions limit a library's attention. Calls outside the limits run on the project's own kernels.
+/// AttentionOptions limit a library's attention. The project's own kernels compute calls outside these
+/// limits.
 struct AttentionOptions {
   AttentionSums sums = AttentionSums::fixed;
-  std::optional<Bytes> workspace = {};  ///< the max for one call; none: 3 % of the device's memory
+  std::optional<Bytes> workspace = {};  ///< max memory for one call; none: 3 % of the device's memory
 
   bool operator==(const AttentionOptions&) const = default;
 };

@@ -1,5 +1,5 @@
-// These checks are of what a caller hands to an operation, on whatever device. They cost nothing beside the
-// operation, and a wrong shape would otherwise read memory that is not there.
+// These functions check the arguments of an operation, on every device. A check takes no noticeable time, and
+// without it, an operation with a wrong shape would read outside its memory.
 #include "kernels/kernels.hpp"
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ namespace {
   throw Error(ErrorKind::internal, message, std::string(operation));
 }
 
-// Each function below throws Error(internal) unless what its name says holds.
+// Each require_...() function below throws Error(internal) if its requirement does not hold.
 
 /// An Argument is named as in errors: "linear: weight".
 struct Argument {
@@ -76,8 +76,8 @@ void require_heads(std::string_view operation, const AttentionShape& shape) {
                                     shape.heads, shape.kv_heads, shape.head_dim));
 }
 
-/// Requires that the offsets of sequences fill `rows`: 0 first, never falling, `rows` last; or there are none
-/// for no rows.
+/// Requires that the offsets of sequences begin with 0, never fall, and end with `rows`. If `rows` is 0,
+/// there may be no offsets.
 void require_offsets(std::string_view operation, Indices offsets, std::int64_t rows) {
   if (offsets.host.empty() && rows == 0) return;
   if (offsets.host.empty() || offsets.host.front() != 0 || offsets.host.back() != rows) {
@@ -95,8 +95,8 @@ void require_classes(std::string_view operation, ConstMatrix logits) {
   if (logits.columns < 1) fail_check(operation, "logits have no columns, expected one for each class");
 }
 
-/// Requires that each row of x has its row of y, of what is added where that has data, and its `statistics`
-/// numbers.
+/// Requires that y, the statistics and, if it has data, `added` have a row for each row of x, and that each
+/// row has `statistics` statistics.
 void require_norm(std::string_view operation, ConstMatrix y, ConstSums kept, ConstMatrix x, ConstMatrix added,
                   ConstMatrix gamma, std::int64_t statistics) {
   require_shape({operation, "y"}, y, x.rows, x.columns);
@@ -106,7 +106,7 @@ void require_norm(std::string_view operation, ConstMatrix y, ConstSums kept, Con
   require_shape({operation, "gamma"}, gamma, 1, x.columns);
 }
 
-/// Requires that each gradient of a norm that is asked for has its shape.
+/// Requires that each requested gradient of a norm has the right shape.
 void require_norm_gradients(std::string_view operation, Matrix dx, Sums dgamma, Sums dbeta, ConstMatrix x) {
   if (dx.data != nullptr) require_shape({operation, "dx"}, dx, x.rows, x.columns);
   if (dgamma.columns > 0) require_shape({operation, "dgamma"}, dgamma, 1, x.columns);
@@ -334,8 +334,9 @@ void check_adamw(std::string_view operation, Matrix weight, Sums master, Sums m,
   }
 }
 
-// Each function below returns what decides between the variants of its operation. The precision is not in
-// it, as it is one for all calls of some Kernels: who keeps keys of several adds it.
+// Each key_of_...() function below returns the KernelCall by which a guide chooses a variant of the
+// operation. The precision is not set, because it is the same for all calls of a Kernels object. Users that
+// store keys of several Kernels objects add it.
 
 KernelCall key_of_product(KernelOperation operation, ConstMatrix weight, std::int64_t rows) {
   return {.operation = operation,

@@ -1,5 +1,6 @@
-// Kernels compute a training step on one device, operation by operation. The functions for the host are the
-// reference that tests compare other devices with. kernels/README.md says how to add an operation.
+// Kernels compute a training step on one device, operation by operation. The host's kernels are the
+// reference: tests compare the kernels of other devices with them. kernels/README.md says how to add an
+// operation.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,7 @@ struct AttentionShape {
 };
 
 /// Returns the KernelCall of attention or its backward over `tokens` tokens. `pairs` is the sum of the
-/// squared sequence lengths, as Workload counts it. The precision is left open.
+/// squared sequence lengths, as Workload counts it. The precision is not set.
 KernelCall attention_call(KernelOperation operation, const AttentionShape& shape, std::int64_t tokens,
                           std::int64_t pairs);
 
@@ -35,12 +36,12 @@ struct AdamWStep {
   double beta2 = 0.95;
   double epsilon = 1e-8;
   double weight_decay = 0.0;
-  std::int64_t step = 1;       ///< from 1 on
+  std::int64_t step = 1;       ///< number of the step, from 1 on
   double gradient_factor = 1;  ///< multiplies gradients when they are used; their memory stays unchanged
 };
 
-/// A Beta is the factor of the previous content of a product's result, as in BLAS. With zero, that content is
-/// not read.
+/// A Beta is the factor of a product's old result, which is added to the new one, as in BLAS. With zero, the
+/// old result is not read.
 enum class Beta : std::uint8_t { zero, one };
 
 /// Kernels are the operations of one rank. They run in order on its compute stream, and a call may return
@@ -64,29 +65,30 @@ class Kernels {
   Operation<void(Matrix y, ConstMatrix x, ConstMatrix weight, ConstMatrix bias)> linear;
   /// dx[n, in] = dy[n, out] * weight[out, in].
   Operation<void(Matrix dx, ConstMatrix dy, ConstMatrix weight)> linear_backward_input;
-  /// dweight[out, in] = beta * dweight + dy^T * x; dbias[1, out] += column sums of dy, unless it has no
+  /// dweight[out, in] = beta * dweight + dy^T * x; dbias[1, out] += column sums of dy, unless dbias has no
   /// columns.
   Operation<void(Sums dweight, Sums dbias, ConstMatrix dy, ConstMatrix x, Beta beta)> linear_backward_weight;
 
   // Norms
 
-  /// x += added, rounded like `add`; then y = (x - mean) * rstd * gamma + beta for each row, with rstd = 1 /
-  /// sqrt(variance + epsilon). statistics[n, 2] receives mean and rstd. gamma, beta: [1, columns]. If `added`
-  /// has no data, x stays unchanged.
+  /// x += added, rounded like the operation `add`; then y = (x - mean) * rstd * gamma + beta for each row,
+  /// with rstd = 1 / sqrt(variance + epsilon). statistics[n, 2] receives mean and rstd. gamma, beta: [1,
+  /// columns]. If `added` has no data, x stays unchanged.
   Operation<void(Matrix y, Sums statistics, InOutMatrix x, ConstMatrix added, ConstMatrix gamma,
                  ConstMatrix beta, double epsilon)>
       layer_norm;
-  /// dx = the gradient of layer_norm + added, rounded once. Adds to dgamma and dbeta. dgamma and dbeta
-  /// without columns, and dx and `added` without data, are left out.
+  /// dx = (gradient of layer_norm) + added, rounded once. The gradients of gamma and beta are added to dgamma
+  /// and dbeta. dgamma and dbeta are left out if they have no columns, dx and `added` if they have no data.
   Operation<void(Matrix dx, Sums dgamma, Sums dbeta, ConstMatrix dy, ConstMatrix x, ConstMatrix gamma,
                  ConstSums statistics, ConstMatrix added)>
       layer_norm_backward;
-  /// x += added as in layer_norm; then y = x * rstd * gamma for each row, with rstd = 1 / sqrt(mean of x^2 +
-  /// epsilon). statistics[n, 1] receives rstd.
+  /// x += added like in layer_norm; then y = x * rstd * gamma for each row, with rstd = 1 / sqrt(mean of x^2
+  /// + epsilon). statistics[n, 1] receives rstd.
   Operation<void(Matrix y, Sums statistics, InOutMatrix x, ConstMatrix added, ConstMatrix gamma,
                  double epsilon)>
       rms_norm;
-  /// dx = the gradient of rms_norm + added. Adds to dgamma. Outputs are left out as in layer_norm_backward.
+  /// dx = (gradient of rms_norm) + added, rounded once. The gradient of gamma is added to dgamma. dgamma is
+  /// left out if it has no columns, dx and `added` if they have no data.
   Operation<void(Matrix dx, Sums dgamma, ConstMatrix dy, ConstMatrix x, ConstMatrix gamma,
                  ConstSums statistics, ConstMatrix added)>
       rms_norm_backward;
@@ -101,16 +103,16 @@ class Kernels {
   Operation<void(Matrix y, ConstMatrix x)> gelu_erf;
   /// dx = dy * the derivative of gelu_erf at x.
   Operation<void(Matrix dx, ConstMatrix dy, ConstMatrix x)> gelu_erf_backward;
-  /// y[n, f] = silu(gate) * up, of x[n, 2 f] = [gate | up]; silu(g) = g / (1 + exp(-g)).
+  /// y[n, f] = silu(gate) * up, where x[n, 2 f] = [gate | up] and silu(g) = g / (1 + exp(-g)).
   Operation<void(Matrix y, ConstMatrix x)> swiglu;
-  /// dx[n, 2 f] is the gradient of swiglu at x, of dy[n, f].
+  /// dx[n, 2 f] = the gradient of swiglu at x for the output gradient dy[n, f].
   Operation<void(Matrix dx, ConstMatrix dy, ConstMatrix x)> swiglu_backward;
 
   // Attention
 
-  /// Rotates queries and keys of a packed projection in place (rotary positions). The pair (i, i + head_dim /
-  /// 2) of each head in row r is rotated by the angle with cosine turns[rows[r], i] and sine turns[rows[r], i
-  /// + head_dim / 2]. `inverse` rotates back, which is the gradient.
+  /// Rotates queries and keys of a packed projection in place (rotary positions). For each head in row r, the
+  /// pair of columns (i, i + head_dim / 2) is rotated by the angle with cosine turns[rows[r], i] and sine
+  /// turns[rows[r], i + head_dim / 2]. `inverse` rotates back, which is the gradient.
   Operation<void(InOutMatrix qkv, const AttentionShape& shape, Indices rows, ConstSums turns, bool inverse)>
       rope;
   /// out[n, heads * head_dim] = softmax(q k^T / sqrt(head_dim)) v within each sequence; query head h uses key
@@ -131,8 +133,8 @@ class Kernels {
   Operation<void(Matrix y, ConstMatrix table, Indices ids, std::int64_t first)> embedding;
   /// dtable[ids[i] - first] += dy[i].
   Operation<void(Sums dtable, ConstMatrix dy, Indices ids, std::int64_t first)> embedding_backward;
-  /// y[i] = the sum of weights[1, k] * x[index[k]] over k in [begin[i], end[i]); zeros if there is no k. The
-  /// gradient is the same operation with the transposed lists.
+  /// y[i] = the sum of weights[1, k] * x[index[k]] over k in [begin[i], end[i]); zeros if there is no k. For
+  /// its gradient, use mix_rows with the transposed lists.
   Operation<void(Matrix y, ConstMatrix x, Indices begin, Indices end, Indices index, ConstSums weights)>
       mix_rows;
   /// y[i] = x[index[i]].
@@ -149,12 +151,12 @@ class Kernels {
 
   // The loss: cross entropy over a vocabulary that is split over several ranks
 
-  /// logits[n, v] are those of the classes [first, first + v). parts[n, 3] receives for each row the largest
-  /// logit, the sum of exp(logit - largest), and the target's logit, or 0 if another rank has the target. A
-  /// row with a negative target has no target.
+  /// logits[n, v] are the logits of the classes [first, first + v). For each row, parts[n, 3] receives the
+  /// largest logit, the sum of exp(logit - largest), and the target's logit, or 0 if a different rank has the
+  /// target. A row with a negative target has no target.
   Operation<void(Sums parts, ConstMatrix logits, Indices targets, std::int64_t first)> cross_entropy_parts;
-  /// Combines the parts of several ranks, stored one after the other in parts[ranks * n, 3], into merged[n,
-  /// 3].
+  /// Merges the results of cross_entropy_parts on several ranks, stored one after the other in parts[ranks *
+  /// n, 3], into merged[n, 3].
   Operation<void(Sums merged, ConstSums parts, int ranks)> cross_entropy_merge;
   /// Replaces logits by their gradient, weight * (softmax - one-hot target). loss[1, 1] += weight * sum over
   /// rows of (log(sum) + largest - target's logit). Rows without a target have no loss and a zero gradient.
@@ -173,8 +175,8 @@ class Kernels {
   void zero(Sums y) const { zero_sums(y); }
   /// y = x, rounded to the precision of values.
   Operation<void(Matrix y, ConstSums x)> round;
-  /// y = x, rounded; x has as many numbers as y. not_finite[1, 1] becomes positive if one of them is not
-  /// finite.
+  /// y = x, rounded to the precision of values; x has as many numbers as y. not_finite[1, 1] becomes positive
+  /// if a number is not finite.
   Operation<void(Matrix y, Sums not_finite, const StoredNumbers& x)> unpack_values;
   /// y = x, rounded.
   Operation<void(Sums y, const StoredNumbers& x)> unpack_sums;

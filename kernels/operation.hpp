@@ -1,4 +1,4 @@
-// An Operation is a mathematical operation on one device: its name, the check of its arguments, and the
+// An Operation is a mathematical operation on one device. It has a name, a check of its arguments, and the
 // functions (variants) that compute it. Its arguments are matrices of values or sums in device memory, and
 // lists of numbers.
 #pragma once
@@ -15,8 +15,8 @@
 
 namespace dflop {
 
-/// A MatrixOf refers to rows x columns numbers of one kind in device memory, row after row without gaps.
-/// Their type follows from the kernels' DType. Vectors have one row.
+/// A MatrixOf refers to rows * columns numbers of one kind in device memory, row after row without gaps. The
+/// type of these numbers follows from the kernels' DType. A vector is a matrix with one row.
 template <typename Kind, typename Data>
 struct MatrixOf {
   Data* data = nullptr;
@@ -56,9 +56,9 @@ struct Indices {
 
 /// A KernelGuide chooses the variant for each call of an operation and is notified when the call has
 /// returned. It is not notified if the call throws. Functions of operations must not call guided operations.
-/// Each rank has one guide, used only by its thread. Calls contain their exact tokens and length, from which
-/// a KernelKey keeps the buckets. They do not contain the precision, which is the same for all operations of
-/// a Kernels object.
+/// Each rank has one guide, used only by its thread. A KernelCall has the exact tokens and length; a
+/// KernelKey has only their buckets. A KernelCall does not have the precision, because it is the same for all
+/// operations of a Kernels object.
 class KernelGuide {
  public:
   virtual ~KernelGuide() = default;
@@ -67,9 +67,9 @@ class KernelGuide {
   virtual void after(const KernelCall& call, std::size_t variant) = 0;
 };
 
-/// Throws Error(internal) that says that a device's kernels lack the operation.
+/// Throws Error(internal): a device's kernels lack the operation.
 [[noreturn]] void fail_without_function(std::string_view operation);
-/// Throws Error(internal) that says that the operation has more variants than kMaxVariants.
+/// Throws Error(internal): the operation has more than kMaxVariants variants.
 [[noreturn]] void fail_with_many_variants(std::string_view operation);
 
 template <typename Signature>
@@ -84,7 +84,8 @@ class Operation<void(Args...)> {
  public:
   /// A check throws Error(internal) that names the operation, the argument and the expected value.
   using Check = void (*)(std::string_view operation, Args... args);
-  /// Makes the KernelCall by which a guide chooses a variant; null for an operation with a single function.
+  /// A key makes the KernelCall by which a guide chooses a variant. It is null for operations whose variants
+  /// a guide cannot choose.
   using Key = KernelCall (*)(Args... args);
 
   static constexpr std::size_t kMaxVariants = 32;
@@ -132,8 +133,7 @@ class Operation<void(Args...)> {
         [](void* s, Args... args) { function(*static_cast<State*>(s), args...); });
   }
 
-  /// Lets the guide choose variants from now on; null removes the guide. The guide must outlive the
-  /// operation.
+  /// Lets a guide choose variants from now on; null removes the guide. The guide must outlive the operation.
   void guide(KernelGuide* guide) { guide_ = key_ == nullptr ? nullptr : guide; }
 
   std::string_view name() const { return name_; }

@@ -25,14 +25,14 @@ constexpr std::size_t bytes_of(NumberType type) {
   return 0;
 }
 
-/// StoredNumbers are contiguous and aligned to their size.
+/// StoredNumbers refer to contiguous numbers in device memory, each aligned to its size.
 struct StoredNumbers {
   NumberType type = NumberType::f32;
   const void* data = nullptr;
   std::int64_t count = 0;
 };
 
-/// Calls f with a pointer to the numbers, in the device's type for their NumberType.
+/// Calls f with a pointer to the numbers. F64, F32, F16 and BF16 are the device's types for the NumberTypes.
 template <typename F64, typename F32, typename F16, typename BF16, typename F>
 void with_numbers(const StoredNumbers& x, const F& f) {
   switch (x.type) {

@@ -46,7 +46,7 @@ struct GeluErfSlope {
   static constexpr const char* kName = "gelu_erf_backward";
   __device__ float operator()(float x) const {
     constexpr float kDensity = static_cast<float>(std::numbers::inv_sqrtpi / std::numbers::sqrt2);
-    // What __expf is off by is less than 1e-7 of dy: where its relative error is large, the density is
+    // The error of __expf is less than 1e-7 of dy, because where its relative error is large, the density is
     // small.
     return normcdff(x) + x * kDensity * __expf(-0.5f * x * x);
   }

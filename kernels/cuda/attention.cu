@@ -135,8 +135,8 @@ struct AttentionState {
   std::unique_ptr<AttentionLibrary> packaged;  ///< a library's attention, or null
 };
 
-/// Computes with the kernel that attention_way() chooses, or with the project's own tiles if the library does
-/// not support the call.
+/// Computes attention with the implementation that attention_way() chooses, or with the project's own kernels
+/// if the library does not support the call.
 void attention_by_rule(AttentionState& state, Matrix out, Sums statistics, ConstMatrix qkv,
                        const AttentionShape& shape, Indices offsets) {
   const std::int64_t longest = longest_sequence(offsets.host);

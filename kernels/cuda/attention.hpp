@@ -1,5 +1,5 @@
 // Attention has two CUDA implementations, one on plain cores and one on tensor cores. This header declares
-// both, and the AttentionLayout of the packed projection that they share.
+// both, and AttentionLayout, the layout of the packed projection that both read.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -12,7 +12,7 @@
 
 namespace dflop::cuda {
 
-constexpr float kLog2E = 1.4426950408889634f;  ///< log2(e): exponentials are powers of two
+constexpr float kLog2E = 1.4426950408889634f;  ///< log2(e): exponentials are computed as powers of two
 
 struct AttentionLayout {
   int heads;
@@ -43,20 +43,22 @@ struct AttentionLayout {
   DFLOP_HOST_DEVICE int kv_head_of(int head) const { return head / (heads / kv_heads); }
 };
 
-// kernels/cuda/attention_plain.cu defines these, for any precision and head width, with one warp per row.
+// kernels/cuda/attention_plain.cu defines plain_...(), for any precision and head width, with one warp per
+// row.
 
 void plain_attention(const CudaTarget& target, const AttentionLayout& layout, Matrix out, Sums statistics,
                      ConstMatrix qkv);
 void plain_attention_backward(const CudaTarget& target, const AttentionLayout& layout, Matrix dqkv,
                               ConstMatrix dout, ConstMatrix out, ConstSums statistics, ConstMatrix qkv);
 
-// attention_forward.cu, attention_queries.cu and attention_keys.cu define these. They use tensor cores in
-// bf16 and need a head width that is a multiple of 8 up to 128 and matrices aligned to 16 bytes.
+// attention_forward.cu, attention_queries.cu and attention_keys.cu define the following functions. They use
+// tensor cores in bf16. They need a head width that is a multiple of 8 up to 128, and matrices aligned to 16
+// bytes.
 
 void tensor_attention(const CudaTarget& target, const AttentionLayout& layout, Matrix out, Sums statistics,
                       ConstMatrix qkv, AttentionWay tiles);
 
-/// AttentionGradients hold the inputs of the two gradient passes, and dqkv, which they write.
+/// AttentionGradients refer to the inputs of the two gradient passes and to dqkv, which the passes write.
 struct AttentionGradients {
   __nv_bfloat16* dqkv;
   const __nv_bfloat16* dout;
@@ -64,10 +66,11 @@ struct AttentionGradients {
   const float* delta;     ///< [rows, heads]: sum of dout * out over the head
   const __nv_bfloat16* qkv;
 };
-/// Sets dq = scale * ds k.
+/// Sets the gradient of the queries, dq = scale * ds k (see kernels/cuda/attention.cu).
 void query_gradients(const CudaTarget& target, const AttentionLayout& layout,
                      const AttentionGradients& gradients, AttentionWay tiles);
-/// Sets dk = scale * ds^T q and dv = p^T dout.
+/// Sets the gradients of keys and values, dk = scale * ds^T q and dv = p^T dout (see
+/// kernels/cuda/attention.cu).
 void key_gradients(const CudaTarget& target, const AttentionLayout& layout,
                    const AttentionGradients& gradients, AttentionWay tiles);
 

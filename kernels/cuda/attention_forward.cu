@@ -1,7 +1,7 @@
 // This is FlashAttention-2 (Dao 2023, algorithm 1). A block holds some queries of one head and loops over
 // tiles of the keys and values that they see. Scores stay in registers and never reach global memory. While
-// the block computes with the keys of a tile, its values are copied to shared memory, and while it computes
-// with the values, the next keys are.
+// the block computes with the keys of a tile, the values of the tile are copied to shared memory. While it
+// computes with the values, the keys of the next tile are copied.
 #include "kernels/cuda/attention.hpp"
 #include "kernels/cuda/tiles.cuh"
 
@@ -13,8 +13,8 @@ constexpr int kThreads = kWarps * kWarp;
 constexpr int kKeys = 64;
 constexpr int kKeyTiles = kKeys / 8;
 
-/// A Shape says how the work of a block is divided: each warp has `row_tiles` fragments of 16 queries.
-/// `blocks` blocks should fit on a multiprocessor at once.
+/// A Shape says how the work of a block is divided among its warps: each warp has `row_tiles` fragments of 16
+/// queries. At least `blocks` blocks should fit on a multiprocessor at once.
 template <int head_dim, int row_tiles, int blocks>
 struct Shape {
   static constexpr int dim = head_dim;
@@ -24,8 +24,8 @@ struct Shape {
   static constexpr std::size_t kSharedBytes = (kQueries + 2 * kKeys) * Tile<dim>::kRowBytes;
 };
 
-/// Running holds, for each of the lane's rows [i][half], the largest score so far and the sum of exponentials
-/// over the lane's own keys.
+/// Running holds the state of the online softmax. For each of the lane's rows [i][half] it has the largest
+/// score so far, and the sum of exponentials over the lane's own keys.
 template <int kRowTiles>
 struct Running {
   float largest[kRowTiles][2];
@@ -41,9 +41,9 @@ __device__ float sum_of_quad(float value) {
   return value + __shfl_xor_sync(kAllLanes, value, 2);
 }
 
-/// Replaces scores by exponentials relative to the row's new largest score, and rescales the previous sums
-/// and outputs to it (online softmax). `scale` is the scale of scores times log2(e), for powers of two. Each
-/// row sees a key of the first tile, so `largest` is finite.
+/// Replaces scores by exponentials relative to the row's new largest score, and rescales the earlier sums and
+/// outputs to this score (online softmax). `scale` is the scale of scores times log2(e), for powers of two.
+/// Each row sees a key of the first tile, so `largest` is finite.
 template <int kRowTiles, int n>
 __device__ void exponentials(Fragments<kRowTiles, kKeyTiles>& scores, Fragments<kRowTiles, n>& out,
                              Running<kRowTiles>& running, float scale) {

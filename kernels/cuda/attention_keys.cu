@@ -1,6 +1,7 @@
-// This is the backward pass over keys. A block holds 128 or 64 keys of a key head and loops over the queries
-// that see them, head after head, for all query heads of the group or some of them (KeyParts). Each of the 8
-// or 4 warps sums its part of the two gradients in registers, in one of two ways:
+// This is the backward pass over keys. A block holds 128 or 64 keys of a key head. It loops over the queries
+// that see them, head after head, for all query heads of the key head or a part of them (KeyParts). Each of
+// the block's 8 or 4 warps sums its part of the gradients of keys and values in registers, in one of two
+// ways:
 //   alone: a warp has 16 keys, with all queries and all columns of the head;
 //   in pairs: two warps share 32 keys. Each computes the scores for half of the queries and the sums for half
 //   of the columns. The sums need the scores of both halves, so the two warps exchange their scores through
@@ -34,8 +35,8 @@ struct Shape {
 
   static constexpr int kTileValues = (2 * kKeys + 4 * queries) * Tile<dim>::kColumns;
   static constexpr int kLineValues = 4 * queries;  ///< log sums and deltas for two buffers
-  /// A warp passes this many 16-byte vectors of packed probabilities to the other warp, and as many of
-  /// slopes.
+  /// A warp passes this many 16-byte vectors of packed probabilities to the other warp of its pair, and the
+  /// same number of vectors of slopes.
   static constexpr int kWarpVectors = together * own_queries / 16 * kWarp;
   static constexpr int kBlockVectors = together == 1 ? 0 : kWarps * kWarpVectors;
   static constexpr std::size_t kSharedBytes =
@@ -43,19 +44,19 @@ struct Shape {
   static_assert(together <= 2 && kKeys % queries == 0);
 };
 
-/// KeyParts say how the query heads of a key head are divided among blocks. With few key heads and few tiles,
-/// one block for each pair of them would leave most of the device idle.
+/// KeyParts say how the query heads of a key head are divided among blocks. If there are few key heads and
+/// few tiles, a single block for each key head and tile would leave most of the device idle.
 struct KeyParts {
   int count = 1;
   int heads = 1;  ///< query heads per part; `count` parts make a group
-  /// The sums of each part, [count, rows, 2 * kv_heads * head_dim], with dk and dv in the order of a row of
-  /// dqkv. Null with one part, which writes the gradients directly.
+  /// These are the sums of each part, [count, rows, 2 * kv_heads * head_dim], with dk and dv in the order of
+  /// a row of dqkv. Null if there is only one part, which writes the gradients directly.
   float* sums = nullptr;
 };
 
-/// Divides the heads of a group into equal parts, as many as bring the grid to about kEnoughBlocks blocks,
-/// two per multiprocessor of a large device. This depends on counts only and not on the device, so all
-/// devices add in the same order.
+/// Divides the query heads of each key head into equal parts, so many that the grid has about kEnoughBlocks
+/// blocks, two per multiprocessor of a large device. The number of parts does not depend on the device, so
+/// all devices add in the same order.
 KeyParts parts_of(const AttentionLayout& layout, std::int64_t tiles) {
   constexpr std::int64_t kEnoughBlocks = 256;
   const int group = layout.heads / layout.kv_heads;
@@ -88,8 +89,8 @@ struct AddKeyParts {
   }
 };
 
-/// Sets the scores (keys by queries) to -inf where the query comes before the key. `key` and `query` are the
-/// first ones of the fragments.
+/// Sets a score to -inf if its query comes before its key. Rows of `scores` are keys and columns are queries;
+/// `key` and `query` are the first of them.
 template <int m, int n>
 __device__ void mask_queries(Fragments<m, n>& scores, int key, int query) {
 #pragma unroll
@@ -145,8 +146,8 @@ struct QueryTile {
   }
 };
 
-/// A QueryBuffer is one of two buffers in shared memory for a tile of queries with their douts, log sums and
-/// deltas.
+/// A QueryBuffer is one of two buffers in shared memory. It holds a tile of queries with their douts, log
+/// sums and deltas.
 template <int dim, int rows, int threads>
 struct QueryBuffer {
   Tile<dim> queries;
@@ -187,9 +188,9 @@ struct WarpPart {
   int queries = place * S::own_queries;  ///< the first, for scores
   int columns = place * S::own_columns;  ///< the first, for sums
 
-  /// Adds scores * right over all queries to sums; `scores` has only the warp's own queries. `handed` is
-  /// shared memory of S::kBlockVectors through which warps exchange scores. It must not be reused before the
-  /// block's next barrier.
+  /// Adds scores * right to sums, over all queries. `scores` has only the warp's own queries. The two warps
+  /// of a pair exchange their scores through `handed`, shared memory of S::kBlockVectors vectors. It must not
+  /// be reused before the block's next barrier.
   __device__ void add_queries(typename S::Sums& sums, const typename S::Scores& scores, Tile<S::dim> right,
                               uint4* handed) const {
     typename S::PackedScores packed;

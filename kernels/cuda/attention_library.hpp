@@ -9,8 +9,8 @@
 namespace dflop::cuda {
 
 /// An AttentionLibrary computes the operations attention and attention_backward of kernels/kernels.hpp on one
-/// stream. A function that does not support a call does nothing and returns false. Whether it does depends
-/// only on the call, so that runs are repeatable.
+/// stream. If forward() or backward() does not support a call, it does nothing and returns false. The answer
+/// depends only on the call, so that runs are repeatable.
 class AttentionLibrary {
  public:
   virtual ~AttentionLibrary() = default;

@@ -1,6 +1,6 @@
 // This attention serves f32 and the head widths that the tensor-core kernels do not support. One warp
-// computes each row and head, in steps of 32 other rows: first each lane computes the scalar products with
-// one of these rows, then all lanes add the weighted rows, each lane its own columns.
+// computes each row and head, in steps of 32 rows of its sequence. In a step, each lane first computes the
+// scalar products with one of these rows. Then all lanes add the weighted rows, each lane in its own columns.
 #include "kernels/cuda/attention.hpp"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/values.cuh"
@@ -11,8 +11,8 @@ namespace attention_plain {
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarp;
 
-/// A WarpRow is the row and head of a warp. Warp numbers count heads fastest, then rows, with one extra row
-/// number for the end of each sequence.
+/// A WarpRow is the row and head of a warp. Warps are numbered by row, then head. Each sequence has one extra
+/// row number at its end, for which there is no row.
 struct WarpRow {
   int head;
   SequenceTile row;  ///< a tile of one row
@@ -45,8 +45,8 @@ __device__ float product(const A* a, const B* b, const AttentionLayout& layout) 
   return sum;
 }
 
-/// Adds weights[i] * row i's value in the column to sum[column], over `count` rows that are `stride` values
-/// apart.
+/// For each of the lane's columns, adds the sum over rows of weights[i] * (value of row i) to sum[column].
+/// The `count` rows are `stride` values apart.
 template <typename T>
 __device__ void add_rows(float* sum, const float* weights, const T* rows, std::int64_t stride, int count,
                          const AttentionLayout& layout) {

@@ -11,8 +11,8 @@ constexpr int kThreads = kWarps * kWarp;
 constexpr int kKeys = 32;
 constexpr int kKeyTiles = kKeys / 8;
 
-/// A Shape says how the work of a block is divided: each warp has `row_tiles` fragments of 16 queries.
-/// `blocks` blocks should fit on a multiprocessor at once.
+/// A Shape says how the work of a block is divided among its warps: each warp has `row_tiles` fragments of 16
+/// queries. At least `blocks` blocks should fit on a multiprocessor at once.
 template <int head_dim, int row_tiles, int blocks>
 struct Shape {
   static constexpr int dim = head_dim;
@@ -47,8 +47,8 @@ __device__ QueryRows<kRowTiles> query_rows(const AttentionGradients& from, const
   return rows;
 }
 
-/// Turns slopes = dout v^T into ds. `scores` are queries by keys, with -inf for keys that a query does not
-/// see.
+/// Turns slopes = dout v^T into ds. Rows of `scores` are queries and columns are keys; a score is -inf if the
+/// query does not see the key.
 template <int kRowTiles>
 __device__ void query_slopes(Fragments<kRowTiles, kKeyTiles>& slopes,
                              const Fragments<kRowTiles, kKeyTiles>& scores, const QueryRows<kRowTiles>& rows,

@@ -10,8 +10,9 @@
 namespace dflop::cuda {
 
 /// An AttentionWay is an implementation of attention: a library, or the project's own kernels with blocks of
-/// 128 or 64 queries (or keys, in the pass over keys). With 64, more blocks fit on the device at once and
-/// fewer rows are wasted past the end of a sequence, but each row read serves half as many products.
+/// 128 or 64 queries (or keys, in the pass over keys). With blocks of 64, more blocks fit on the device at
+/// once, and blocks have fewer unused rows past the end of a sequence. But each row that a block reads serves
+/// half as many products.
 enum class AttentionWay : std::uint8_t { library, tiles_128, tiles_64 };
 
 /// Returns the length of the longest sequence. Sequence i begins at row offsets[i].

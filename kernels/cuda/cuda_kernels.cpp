@@ -54,8 +54,8 @@ int require_device() {
                                         std::to_string(major) + ".x, expected 8.0 or newer");
 }
 
-/// Returns the device's own pool, configured to keep its memory; otherwise it would return the memory to the
-/// system at every synchronization.
+/// Returns the device's own pool, and configures it to keep its memory. Without this, the pool would return
+/// the memory to the system at every synchronization.
 cudaMemPool_t pool_of_device(int device) {
   cudaMemPool_t pool = nullptr;
   check_cuda(cudaDeviceGetDefaultMemPool(&pool, device), "memory pool of the device");

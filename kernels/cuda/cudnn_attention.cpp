@@ -1,5 +1,5 @@
-// This file builds graphs of cuDNN's frontend over packed ("ragged") sequences. Matrices stay in their
-// layout, and lists of starts say where each sequence begins.
+// This file builds graphs of cuDNN's frontend over packed ("ragged") sequences. Matrices keep their layout;
+// SequenceLists say where each sequence begins.
 #include "kernels/cuda/cudnn_attention.hpp"
 
 #define NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING
@@ -49,8 +49,8 @@ void check_cudnn(cudnnStatus_t status, const std::string& what) {
   throw Error(ErrorKind::internal, what + ": cuDNN says " + fe::detail::get_error_string(status));
 }
 
-/// Returns whether the library has no engine for a graph. That is not a failure, because other kernels
-/// compute the call.
+/// Returns whether the status code says that the library has no engine for a graph. This is not a failure,
+/// because other kernels compute the call.
 bool is_refusal(fe::error_code_t code) {
   return code == fe::error_code_t::GRAPH_NOT_SUPPORTED || code == fe::error_code_t::HEURISTIC_QUERY_FAILED ||
          code == fe::error_code_t::GRAPH_EXECUTION_PLAN_CREATION_FAILED;
@@ -213,10 +213,10 @@ class CudnnAttention final : public AttentionLibrary {
     std::int64_t sequences;
   };
 
-  /// Computes a call with run(plan, part), with as many sequences at once as the workspace allows, because
-  /// its size grows with them: all of them, or repeatedly halved parts. Each sequence is computed
-  /// independently, so parts do not change the bits. Returns false if the call was not computed and other
-  /// kernels must do it.
+  /// Computes a call with run(plan, part) for each part of its sequences. The needed workspace grows with the
+  /// number of sequences in a part. So there is one part with all sequences, and parts are halved until they
+  /// fit into the workspace. Each sequence is computed independently, so parts do not change the bits.
+  /// Returns false if other kernels must compute the call.
   template <typename Run>
   bool in_parts(const AttentionShape& shape, bool backward, Indices offsets,
                 std::initializer_list<const void*> pointers, const Run& run) {

@@ -25,9 +25,9 @@ struct CudnnShape {
   std::int64_t tokens = 0;
 };
 
-/// Returns the smallest number >= `count` that is a power of two or 1.5 times one. It makes different
-/// microbatches share cuDNN plans, because building a plan takes up to some tenths of a second. @pre count >=
-/// 1
+/// Returns the smallest number >= `count` that is a power of two or 1.5 times one. With such buckets,
+/// different microbatches share cuDNN plans. Building a plan takes up to some tenths of a second.
+/// @pre count >= 1
 constexpr std::int64_t cudnn_bucket(std::int64_t count) {
   std::int64_t bucket = 1;
   while (bucket < count) {
@@ -38,16 +38,15 @@ constexpr std::int64_t cudnn_bucket(std::int64_t count) {
 }
 
 /// Returns cuDNN's reason to reject a shape on devices of a compute capability (90 for 9.0); empty if it
-/// accepts the shape. The reason comes from the check of cuDNN's graph, which needs the library but no
-/// device.
+/// accepts the shape. It only checks the graph, which needs the library but no device.
 /// @throws Error (no_device) if the library is missing.
 std::string cudnn_refusal(const CudnnShape& shape, int compute_capability,
                           AttentionSums sums = AttentionSums::fixed);
 
 /// Makes cuDNN's attention in bf16, or returns null if the library cannot be loaded or the device is too old.
-/// It computes as many sequences at once as the options' workspace allows. It rejects shapes for which cuDNN
-/// has no engine or whose single sequence needs more workspace. With fixed sums, its backward is cuDNN's
-/// deterministic one. The target must outlive it.
+/// It computes as many sequences at once as the options' workspace allows. It rejects a call if cuDNN has no
+/// engine for its shape, or if a single sequence needs more workspace. With AttentionSums::fixed, it uses
+/// cuDNN's deterministic backward. The target must outlive it.
 std::unique_ptr<AttentionLibrary> make_cudnn_attention(const CudaTarget& target,
                                                        const AttentionOptions& options);
 

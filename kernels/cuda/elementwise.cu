@@ -106,7 +106,7 @@ constexpr int kSquareThreads = 256;
 constexpr std::int64_t kSquareBlocks = 1024;
 
 /// Sets partial[block] to the block's share of the sum of squares. Threads read `width` values at a time. A
-/// second kernel adds the partial sums in a fixed order, so that the result repeats bit for bit.
+/// second kernel adds the partial sums in a fixed order, so that repeated results are bit-identical.
 template <int width>
 __global__ void __launch_bounds__(kSquareThreads)
     squares_kernel(float* partial, const float* x, std::int64_t size) {

@@ -21,8 +21,8 @@ struct PackedKey {
 template <typename Value>
 class FlatTable {
  public:
-  /// Returns the key's value. If there is none yet, make() creates it as a std::unique_ptr. The value's
-  /// address stays the same for the table's lifetime.
+  /// Returns the value of a key. If there is none yet, make() creates it and returns it as a std::unique_ptr.
+  /// The address of a value stays the same for the table's lifetime.
   template <typename Make>
   Value& get(const PackedKey& key, Make make) {
     const std::size_t known = place_of(key);

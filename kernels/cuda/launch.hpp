@@ -1,5 +1,5 @@
-// All CUDA operations share these helpers: CudaTarget says where to run, launch() starts a kernel, and
-// StreamBuffer holds temporaries between the kernels of one operation.
+// All CUDA operations share these helpers. A CudaTarget says where to run, launch() starts a kernel, and a
+// StreamBuffer holds temporaries that the kernels of one operation pass on.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -22,7 +22,7 @@ struct CudaTarget {
   cudaStream_t stream = nullptr;
   DType dtype = DType::f32;                      ///< f32 or bf16
   cudaMemPool_t pool = nullptr;                  ///< pool of StreamBuffers
-  std::size_t shared_bytes = kUsualSharedBytes;  ///< max of a block
+  std::size_t shared_bytes = kUsualSharedBytes;  ///< max shared memory of a block
   std::function<std::shared_ptr<void>(std::size_t bytes)> allocate =
       nullptr;  ///< CudaKernelOptions::allocate
 };
@@ -42,7 +42,7 @@ inline const float* values_of(const ConstSums& sums) {
   return static_cast<const float*>(sums.data);
 }
 
-/// Returns how many pieces of `size` cover `total`: the quotient, rounded up.
+/// Returns the number of pieces of `size` that cover `total`: the quotient, rounded up.
 constexpr std::int64_t pieces(std::int64_t total, std::int64_t size) {
   return (total + size - 1) / size;
 }
@@ -64,7 +64,7 @@ inline void check_start(cudaError_t status, const std::string& what) {
 }
 
 /// Starts a kernel on the target's stream. `shared_bytes` is dynamic shared memory.
-/// @throws Error (internal) "<operation>: <CUDA's reason>", or if a block cannot have so much shared memory
+/// @throws Error (internal) "<operation>: <CUDA's reason>", or if a block cannot have this much shared memory
 template <typename... Parameters, typename... Arguments>
 void launch(const CudaTarget& target, const char* operation, void (*kernel)(Parameters...), dim3 grid,
             dim3 block, std::size_t shared_bytes, Arguments... arguments) {

@@ -1,6 +1,6 @@
-// cuBLASLt is column-major, so it sees a row-major [rows, columns] as its transpose. Instead of result = left
-// * right, it therefore computes result^T = right^T * left^T from the same memory. This file describes
-// everything row-major and swaps the two operands in one place, Library::multiply().
+// cuBLASLt is column-major, so it sees a row-major matrix [rows, columns] as its transpose. Instead of result
+// = left * right, it therefore computes result^T = right^T * left^T from the same memory. This file describes
+// all matrices row-major; only Description and Linear swap the two operands.
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@
 namespace dflop::cuda {
 namespace {
 
-/// A CublasLt holds the functions of cuBLASLt that are used here. The library is large (`ls -lL`
+/// A CublasLt holds the functions of cuBLASLt that this file uses. The library is large (`ls -lL`
 /// libcublasLt.so.13 says 540 MB), so it is loaded only when a GPU first multiplies.
 struct CublasLt : FunctionTable {
   decltype(&cublasLtCreate) create = function("cublasLtCreate");
@@ -77,7 +77,7 @@ Operand operand(ConstMatrix matrix, bool transposed = false) {
 }
 
 /// A Request asks for result[m, n] = left[m, k] * right[k, n], plus a bias of n values or beta times the old
-/// result. A result of sums is f32.
+/// result. With `to_sums`, the result is f32.
 struct Request {
   const char* operation;
   void* result;
@@ -99,9 +99,9 @@ std::uint32_t alignment_of(const void* pointer) {
   return alignment;
 }
 
-/// Returns the product with its token dimension rounded up to a multiple of kRows, because microbatches have
-/// many different numbers of tokens. Tokens are the rows of the result, or the inner dimension of a weight
-/// gradient.
+/// Returns the request with its number of tokens rounded up to a multiple of kRows, so that microbatches with
+/// different numbers of tokens share a plan. Tokens are the rows of the result or, for a weight gradient, the
+/// inner dimension.
 Request rounded(Request request) {
   constexpr std::int64_t kRows = 128;
   request.left.rows = round_up(request.left.rows, kRows);
@@ -135,8 +135,8 @@ bool fits_key(const Request& request) {
 template <typename Handle>
 using Descriptor = std::unique_ptr<std::remove_pointer_t<Handle>, cublasStatus_t (*)(Handle)>;
 
-/// A Description describes a product to the library. It has the sizes for which it was made until
-/// describe_rows() sets others.
+/// A Description describes a product to the library. describe_rows() replaces the sizes for which it was
+/// made.
 struct Description {
   const CublasLt& lt = cublas_lt();
   Descriptor<cublasLtMatmulDesc_t> product{nullptr, lt.destroy_product};
@@ -194,8 +194,8 @@ struct Description {
 /// kVariants is the number of the library's choices that can be variants. The first is the default.
 constexpr int kVariants = 16;
 
-/// A Plan holds the description of products with one key and the library's choices for them, best first by
-/// its own estimate. No choices: the library does not support the product.
+/// A Plan holds the description of products with one key and the algorithms that the library chose for them,
+/// best first by its own estimate. If there is none, the library does not support the product.
 struct Plan {
   Description description;
   std::array<cublasLtMatmulAlgo_t, kVariants> algorithms = {};
@@ -217,8 +217,9 @@ class Linear {
   Linear(const Linear&) = delete;
   Linear& operator=(const Linear&) = delete;
 
-  /// Multiplies with the library's choice number `variant`, or with its first choice if it has fewer or if
-  /// that choice does not support the number of rows.
+  /// Multiplies with algorithm number `variant` of the library's choices. Uses the first algorithm if there
+  /// are fewer, or if that one does not support the number of rows; and plain_product() if the library has
+  /// none.
   void run(const Request& request, int variant) {
     if (request.m() == 0 || request.n() == 0) return;
     if (request.k() > 0 && fits_key(request) &&
@@ -253,8 +254,8 @@ class Linear {
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(request.right.data));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(request.left.data));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(request.result));
-    // The epilogue reads the bias in the same vector width as it writes the result, and has no alignment
-    // preference of its own.
+    // The epilogue reads the bias with the vector width with which it writes the result. The bias has no
+    // alignment preference of its own.
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
         std::min(alignment_of(request.result), alignment_of(request.bias)));
     std::array<cublasLtMatmulHeuristicResult_t, kVariants> found = {};
@@ -274,13 +275,13 @@ class Linear {
   }
 
   /// Returns false, and does nothing, if the library has no algorithm. The algorithm depends only on the
-  /// request and the variant, not on earlier calls, so runs are repeatable to the bit.
+  /// request and the variant, not on earlier calls, so repeated runs are bit-identical.
   bool multiply(const Request& request, int variant) {
     return multiply_by(rounded(request), request, variant) || multiply_by(request, request, variant);
   }
 
-  /// Multiplies with a choice made for `like`, for which the library is asked only once. Returns like
-  /// multiply().
+  /// Multiplies with an algorithm that was chosen for `like`; the library is asked only once for each key.
+  /// Returns false, and does nothing, if there is no algorithm or if it does not support `request`.
   bool multiply_by(const Request& like, const Request& request, int variant) {
     const PackedKey key = key_of(like);
     Plan& plan = plans_.get(key, [&] { return make_plan(like); });

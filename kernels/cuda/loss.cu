@@ -99,8 +99,8 @@ __global__ void __launch_bounds__(kLossThreads)
   }
 }
 
-/// Adds weight * sum over trained rows of (log(sum) + largest - target's logit) to loss. One block sums all
-/// rows, so that the order of the sum is fixed.
+/// Adds weight * (sum over rows with a target of log(sum) + largest - target's logit) to loss. One block sums
+/// all rows, so that the order of the sum is fixed.
 __global__ void __launch_bounds__(kLossThreads)
     loss_kernel(float* loss, const float* merged, const std::int32_t* targets, std::int64_t rows,
                 double weight) {

@@ -25,8 +25,8 @@ __device__ void for_row(const T* row, std::int64_t columns, F f) {
   }
 }
 
-/// Is for_row() for the first pass over a row. With `adds`, it first adds `added` to the row and stores the
-/// sums. Later passes need no barrier for them, as each thread reads only the columns that it wrote.
+/// Calls f like for_row(), in the first pass over a row. With `adds`, it first adds `added` to the row and
+/// stores the sums. Later passes need no barrier, because each thread reads only the columns that it wrote.
 template <int width, bool adds, typename T, typename F>
 __device__ void for_sum(T* row, const T* added, std::int64_t columns, F f) {
   for_row<width>(row, columns, [&](std::int64_t column, float(&values)[width]) {
@@ -41,8 +41,8 @@ __device__ void for_sum(T* row, const T* added, std::int64_t columns, F f) {
   });
 }
 
-/// Computes layer_norm if `centred`, with the mean subtracted and beta added, else rms_norm. With `adds`, x
-/// += added comes first.
+/// Computes layer_norm (which subtracts the mean and adds beta) if `centred`, else rms_norm. With `adds`,
+/// first adds `added` to x.
 template <bool centred, bool adds, int width, typename T>
 __global__ void __launch_bounds__(kForwardThreads)
     norm_kernel(T* y, float* statistics, T* x, const T* added, const T* gamma, const T* beta,
@@ -188,8 +188,8 @@ __device__ void write_dx(const Pass<T>& pass, std::int64_t row, float2 kept) {
     }
     if constexpr (adds) {
       load(slopes, pass.added + start + column);
-      // __fadd_rn keeps the compiler from fusing this into a multiply-add, so that in f32 the sum equals that
-      // of `add`.
+      // __fadd_rn keeps the compiler from fusing this into a multiply-add. So in f32, the result equals that
+      // of the operation `add`.
 #pragma unroll
       for (int i = 0; i < width; ++i) values[i] = __fadd_rn(values[i], slopes[i]);
     }
@@ -197,8 +197,8 @@ __device__ void write_dx(const Pass<T>& pass, std::int64_t row, float2 kept) {
   }
 }
 
-/// ColumnSums are a thread's sums of `width` columns each, from first + (step * kBackwardThreads + thread) *
-/// width on.
+/// ColumnSums are a thread's column sums. In each step the thread sums `width` columns, from first + (step *
+/// kBackwardThreads + thread) * width on.
 template <int steps, int width>
 struct ColumnSums {
   float values[steps][width] = {};

@@ -1,5 +1,5 @@
-// This file has a matrix product without tensor cores, and column sums in two stages, always added in the
-// same order.
+// This file has a matrix product without tensor cores, and column sums in two stages. All sums are added in a
+// fixed order.
 #include <algorithm>
 
 #include "kernels/cuda/reduce.cuh"
@@ -11,8 +11,9 @@ namespace {
 
 constexpr int kTile = 16;
 
-/// Computes a matrix product. A block computes a tile of the result, a thread one value of it. Tiles of both
-/// factors go through shared memory, so that each value read from global memory serves kTile products.
+/// Computes a matrix product. A block computes a tile of the result, and a thread one value of the tile.
+/// Tiles of both factors go through shared memory, so that each value read from global memory serves kTile
+/// products.
 template <typename T>
 __global__ void __launch_bounds__(kTile* kTile) product_kernel(Product product) {
   __shared__ float left[kTile][kTile + 1];
@@ -52,8 +53,8 @@ constexpr int kGroupThreads = 8;  ///< threads that share the rows of a group
 constexpr int kPartThreads = 16;  ///< threads that share the partial sums of a column
 constexpr std::int64_t kGroups = 256;
 
-/// First stage: a block sums kWarp * width columns over one group of `rows_of_group` rows. The lanes of a
-/// warp read adjacent columns, so that their loads coalesce.
+/// Runs the first stage of column sums: a block sums kWarp * width columns over one group of `rows_of_group`
+/// rows. The lanes of a warp read adjacent columns, so that their loads coalesce.
 template <int width, typename T>
 __global__ void __launch_bounds__(kWarp* kGroupThreads)
     group_sums_kernel(float* partial, const T* x, const T* factors, std::int64_t rows, std::int64_t columns,

@@ -19,7 +19,7 @@ __device__ inline void load_matrices(unsigned (&to)[4], unsigned row) {
                : "r"(row));
 }
 
-/// Loads the transposed matrices like load_matrices().
+/// Loads four matrices like load_matrices(), but transposed.
 __device__ inline void load_matrices_transposed(unsigned (&to)[4], unsigned row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -37,8 +37,8 @@ __device__ inline void multiply_add(float (&sum)[4], const unsigned (&left)[4], 
       : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right0), "r"(right1));
 }
 
-/// Waits like __syncthreads(), but only for `threads` threads, in whole warps, that use the same barrier
-/// number, 1 to 15.
+/// Waits like __syncthreads(), but only for the `threads` threads that call it with the same barrier number,
+/// 1 to 15. They must be whole warps.
 __device__ inline void wait_for_some(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
@@ -50,12 +50,12 @@ __device__ inline float power_of_two(float x) {
   return power;
 }
 
-/// Begins a copy of 16 bytes to a shared address; writes zeros if not `inside`.
+/// Begins an asynchronous copy of 16 bytes to a shared address; if not `inside`, it writes zeros instead.
 __device__ inline void copy_16(unsigned to, const void* from, bool inside) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(inside ? 16 : 0)
                : "memory");
 }
-/// Begins a copy of 4 bytes like copy_16().
+/// Begins an asynchronous copy of 4 bytes to a shared address; if not `inside`, it writes zeros instead.
 __device__ inline void copy_4(unsigned to, const void* from, bool inside) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(inside ? 4 : 0)
                : "memory");

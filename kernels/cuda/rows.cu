@@ -71,8 +71,9 @@ __device__ void for_same(const std::int32_t* ids, std::int64_t i, std::int64_t c
   }
 }
 
-/// Adds x[i] to y[ids[i] - first]. Block (i, part) has kRowThreads * width columns. With `distinct`, no id
-/// repeats; else the block of an id's first row adds all rows with this id, and the other blocks end at once.
+/// Adds x[i] to y[ids[i] - first]. Block (i, part) adds kRowThreads * width columns of row i. With
+/// `distinct`, no id repeats. Otherwise the block of an id's first row adds all rows with this id, and the
+/// blocks of its other rows do nothing.
 template <int width, typename Sum, typename T>
 __global__ void __launch_bounds__(kRowThreads)
     add_rows_kernel(Sum* y, const T* x, const std::int32_t* ids, std::int64_t first, std::int64_t y_rows,

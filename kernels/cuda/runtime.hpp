@@ -33,12 +33,13 @@ inline std::vector<std::string> cuda_folders() {
 struct CudaKernelOptions {
   /// This is a cudaStream_t that outlives the kernels. Its device must be the current one in every call.
   void* stream = nullptr;
-  int multiprocessors = 0;  ///< number that the stream may use; 0: all of the device
+  int multiprocessors = 0;  ///< number of them that the stream may use; 0: all of the device
   void* pool = nullptr;     ///< cudaMemPool_t for temporaries; outlives the kernels. Null: the device's
   int shared_bytes = 0;     ///< max shared memory of a block; 0: the device's limit
   AttentionOptions attention = {};
-  /// Allocates large temporaries of operations, so that they count as the rank's memory. Release them only
-  /// after all work that uses them is in the stream. Null: they come from the pool.
+  /// This function allocates large temporaries of operations, so that they count as the rank's memory.
+  /// Kernels release a temporary only after all work that uses it is in the stream. Null: they come from the
+  /// pool.
   std::function<std::shared_ptr<void>(std::size_t bytes)> allocate = nullptr;
 };
 
@@ -46,8 +47,9 @@ struct CudaKernelOptions {
 /// compute capability 8.0 or newer is missing.
 std::unique_ptr<Kernels> make_cuda_kernels(DType dtype, const CudaKernelOptions& options);
 
-/// Returns the library that computes attention when attention_way() chooses one, "cuDNN 9.19.0"; empty if
-/// none was built in or found. The kernels' results and speed depend on it.
+/// Returns the name and version of the library that computes attention when attention_way() chooses a
+/// library, such as "cuDNN 9.19.0". Empty if none was built in or found. The kernels' results and speed
+/// depend on it.
 std::string attention_library();
 
 }  // namespace dflop

@@ -7,8 +7,9 @@
 
 namespace dflop::cuda {
 
-/// SequenceLists hold, in device memory, the start of each of `count` sequences and the end of the last one,
-/// counted in values of three matrices of different widths, and the sequences' lengths.
+/// SequenceLists hold lists in device memory: the lengths of `count` sequences and, for each of three
+/// matrices, the start of each sequence and the end of the last one. Starts are counted in values of the
+/// matrix, because the matrices have different widths.
 struct SequenceLists {
   static constexpr int kMatrices = 3;
 
@@ -20,8 +21,8 @@ struct SequenceLists {
   std::int32_t* lengths() const { return memory + kMatrices * (count + 1); }
 };
 
-/// Fills the lists from offsets[0, sequences]. The remaining sequences are empty. All starts must be less
-/// than 2^31.
+/// Fills the lists from offsets[0, sequences]; the sequences from `sequences` to lists.count are empty.
+/// `widths` are the row widths of the matrices. All starts must be less than 2^31.
 void fill_sequence_lists(const CudaTarget& target, const char* operation, const SequenceLists& lists,
                          const std::int32_t* offsets, std::int64_t sequences,
                          const std::int64_t (&widths)[SequenceLists::kMatrices]);

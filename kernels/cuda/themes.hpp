@@ -1,6 +1,6 @@
 // The set_...() functions here set the operations of kernels/kernels.hpp on a GPU, for matrices in f32 or
-// bf16 with sums in f32. The function of an operation gets checked arguments, enqueues its work in the
-// target's stream and returns.
+// bf16 with sums in f32. An operation's function gets checked arguments, enqueues its work in the target's
+// stream and returns.
 //
 // No sum uses atomic additions, so the same call gives the same bytes every time.
 //
@@ -24,14 +24,15 @@ void set_loss(Kernels& kernels, const CudaTarget& target);
 void set_elementwise(Kernels& kernels, const CudaTarget& target);
 void set_unpack(Kernels& kernels, const CudaTarget& target);
 
-/// Sets the functions of attention. By default attention_way() chooses; each way is also a variant. The
-/// result is the functions' state and must outlive the kernels. `library` may be null.
+/// Sets the functions of attention. By default attention_way() chooses the implementation; each
+/// implementation is also a variant. The returned state belongs to the functions and must outlive the
+/// kernels. `library` may be null.
 std::shared_ptr<void> set_attention(Kernels& kernels, const CudaTarget& target,
                                     std::unique_ptr<AttentionLibrary> library);
 
-/// Sets the functions of linear layers. The result is their state, the library with a workspace from the
-/// target's pool, and must outlive the kernels. `multiprocessors` is as in CudaKernelOptions.
-/// @throws Error (no_device) without cuBLASLt, Error (internal) if memory runs out.
+/// Sets the functions of linear layers. Returns their state, which must outlive the kernels: the library, and
+/// a workspace from the target's pool. For `multiprocessors` see CudaKernelOptions.
+/// @throws Error (no_device) if cuBLASLt is missing, Error (internal) if memory runs out.
 std::shared_ptr<void> set_linear(Kernels& kernels, const CudaTarget& target, int multiprocessors);
 
 // kernels/cuda/products.cu defines the following, which several themes use.
@@ -41,9 +42,9 @@ struct Strides {
   std::int64_t row = 0;
   std::int64_t column = 0;
 };
-/// A Product is result[m, n] = left[m, k] * right[k, n] + bias[n] or, without bias, is added to the result.
-/// It runs on plain cores, for shapes that the library's products do not support. The result has the target's
-/// type, or f32.
+/// A Product describes result[m, n] = left[m, k] * right[k, n] + bias[n]. With `to_sums`, the result is f32
+/// and may be added to its old value; otherwise it has the target's type. plain_product() computes it on
+/// plain cores, for shapes that cuBLASLt does not support.
 struct Product {
   std::int64_t m = 0;
   std::int64_t n = 0;
@@ -54,16 +55,17 @@ struct Product {
   Strides right_strides;
   void* result = nullptr;      ///< rows without gaps
   const void* bias = nullptr;  ///< may be null
-  bool to_sums = false;        ///< the result is f32, and beta times its old value is added
+  bool to_sums = false;        ///< the result is f32; beta times its old value is added
   Beta beta = Beta::zero;
 };
 void plain_product(const CudaTarget& target, const char* operation, const Product& product);
 
-/// Adds the column sums of x, or of x times `factors` element by element, to sums[1, columns], in two stages:
-/// over at most 256 groups of rows, then over the groups.
+/// Adds the column sums of x to sums[1, columns]; with `factors`, the column sums of x times `factors`,
+/// element by element. There are two stages: sums over at most 256 groups of rows, then over the groups.
 void add_column_sums(const CudaTarget& target, const char* operation, Sums sums, ConstMatrix x,
                      const ConstMatrix* factors = nullptr);
-/// Runs the second stage: adds to sums[column] the column's `groups` partial sums, which are `columns` apart.
+/// Runs the second stage of column sums: adds a column's `groups` partial sums, which are `columns` apart, to
+/// sums[column].
 void add_partial_sums(const CudaTarget& target, const char* operation, float* sums, const float* partial,
                       std::int64_t groups, std::int64_t columns);
 

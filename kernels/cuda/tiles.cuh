@@ -12,15 +12,16 @@
 
 namespace dflop::cuda {
 
-/// Packs two values into one register of a fragment; `low` has the lower column.
+/// Packs two values of adjacent columns into one register of a fragment; `low` has the lower column.
 __device__ inline unsigned pack(float low, float high) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
   return *reinterpret_cast<const unsigned*>(&pair);
 }
 
 /// A Tile holds rows of `width` values of one head. If the head is narrower, the rest is zeros. The 16-byte
-/// chunks of a row are permuted by the row's number, so that the same chunk of eight rows lies in different
-/// banks. For this, rows have a multiple of 8 chunks; chunks past `width` are neither written nor read.
+/// chunks of a row are permuted by the row's number, so that chunks of eight rows at the same columns lie in
+/// different banks. For this, rows have a multiple of 8 chunks in memory; chunks past `width` are neither
+/// written nor read.
 template <int width>
 struct Tile {
   static constexpr int kColumns = (width + 63) / 64 * 64;  ///< row width in memory
@@ -30,22 +31,22 @@ struct Tile {
 
   unsigned data;
 
-  /// Returns the next tile in shared memory after one of `rows` rows.
+  /// Returns the tile that follows this one in shared memory, if this one has `rows` rows.
   __device__ Tile after(int rows) const { return {data + static_cast<unsigned>(rows) * kRowBytes}; }
 
   __device__ unsigned at(int row, int chunk) const {
     const unsigned exchanged = static_cast<unsigned>(chunk) ^ (static_cast<unsigned>(row) % 8);
     return data + static_cast<unsigned>(row) * kRowBytes + exchanged * 16;
   }
-  /// Returns the place of chunk c + `chunks` of a row, given the place of chunk c. The last three bits of c
-  /// and `chunks` must have no set bit in common; then this takes one register operation.
+  /// Returns the place of chunk c + `chunks` of a row, given the place of chunk c. In their last three bits,
+  /// c and `chunks` must have no set bit in common: then this takes one register operation.
   static __device__ unsigned ahead(unsigned place, int chunks) {
     return (place ^ static_cast<unsigned>(chunks % 8 * 16)) + static_cast<unsigned>(chunks / 8 * 8 * 16);
   }
 
   /// Begins to copy `rows` rows that are `stride` values apart. Only the first `count` of them, at least one,
   /// exist; the others become zeros. All `threads` threads of the block must take part. A thread begins
-  /// `unrolled` copies at once. More of them need more registers, of which wide heads leave few.
+  /// `unrolled` copies at once; more copies need more registers, of which wide heads leave few.
   template <int rows, int threads, int unrolled = 4>
   __device__ void copy(const bf16* from, int stride, int count, int head_dim) const {
     constexpr int kStep =
@@ -67,7 +68,8 @@ struct Tile {
   }
 };
 
-/// Fragments hold a warp's product of 16 * m rows by 8 * n columns; [i][j] is a fragment of multiply_add().
+/// Fragments hold a warp's product, which has 16 * m rows and 8 * n columns. Element [i][j] is a fragment, as
+/// multiply_add() computes it.
 template <int m, int n>
 using Fragments = float[m][n][4];
 
@@ -97,7 +99,7 @@ __device__ void add_row_products(Fragments<m, n>& sums, Tile<width> left, int fi
   }
 }
 
-/// Packed holds 16 * m rows by 16 * k columns in bf16, as left factors of multiply_add().
+/// Packed holds 16 * m rows and 16 * k columns in bf16, as left factors of multiply_add().
 template <int m, int k>
 using Packed = unsigned[m][k][4];
 
@@ -117,8 +119,8 @@ __device__ void pack_products(Packed<m, n / 2>& packed, const Fragments<m, n>& p
   }
 }
 
-/// Adds left * right to sums. Here right stands for the tile's rows from `row` on and its 8 n columns from
-/// `column` on. `column` is 0 or a multiple of 8 n; if not 0, 8 n must be a power of two.
+/// Adds left * (part of right) to sums. The part is the rows of `right` from `row` on and the 8 n columns
+/// from `column` on. `column` must be 0, or a multiple of 8 n with 8 n a power of two.
 template <int m, int n, int steps, int width>
 __device__ void add_products(Fragments<m, n>& sums, const Packed<m, steps>& left, Tile<width> right, int row,
                              int column) {
@@ -152,8 +154,8 @@ __device__ void clear(Fragments<m, n>& sums) {
   }
 }
 
-/// fragment_row() returns the warp's row that the lane holds at [i][...][2 half]; fragment_column() returns
-/// the lane's first column in fragment j.
+/// These return the position of a lane's values in Fragments: fragment_row() the row of the values [i][...][2
+/// half] and [2 half + 1], fragment_column() the lane's first column in fragment j.
 __device__ inline int fragment_row(int i, int half) {
   return 16 * i + 8 * half + static_cast<int>(threadIdx.x) % kWarp / 4;
 }
@@ -162,8 +164,8 @@ __device__ inline int fragment_column(int j) {
 }
 
 /// Sets the score of each query and key to -inf if the query must not see the key. `query` is the warp's
-/// first query and `key` the tile's first key. Queries see the keys before `length`; with `causal`, only
-/// those up to their own position.
+/// first query and `key` the tile's first key. A query sees the keys before `length`; with `causal`, only the
+/// keys up to its own position.
 template <int m, int n>
 __device__ void mask(Fragments<m, n>& scores, int query, int key, int length, bool causal) {
 #pragma unroll
@@ -182,8 +184,8 @@ __device__ void mask(Fragments<m, n>& scores, int query, int key, int length, bo
   }
 }
 
-/// Writes the lane's part of row [i][...][2 half], times `factor`, to the head that begins at `to`, in bf16
-/// or f32.
+/// Writes the lane's values of row fragment_row(i, half), times `factor`, to the row of a head that begins at
+/// `to`, in bf16 or f32.
 template <typename T, int m, int n>
 __device__ void store_row(T* to, int head_dim, const Fragments<m, n>& sums, int i, int half, float factor) {
 #pragma unroll

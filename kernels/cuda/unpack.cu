@@ -33,8 +33,8 @@ __device__ bool is_finite(const F64* x, float) {
   return std::isfinite(x->number);
 }
 
-/// Unpack converts numbers, and sets *not_finite to 1 if one is not finite. With a null `not_finite`, it does
-/// not check.
+/// An Unpack converts stored numbers. If `not_finite` is not null, it sets *not_finite to 1 if a number is
+/// not finite.
 template <typename T, typename Stored>
 struct Unpack {
   T* y;

@@ -27,7 +27,7 @@ __device__ T from_float(float x) {
   }
 }
 
-/// Calls f with a value of the type of the target's matrices.
+/// Calls f with a value whose type is the type of the target's matrices.
 template <typename F>
 void with_type(const CudaTarget& target, F f) {
   if (target.dtype == DType::bf16) {
@@ -81,7 +81,7 @@ bool fit_vectors(std::int64_t columns, Pointers... pointers) {
   return columns % kVector<T> == 0 && ((reinterpret_cast<std::uintptr_t>(pointers) % 16 == 0) && ...);
 }
 
-/// A Width passes the number of values per call as the type of an argument.
+/// A Width passes the number of values per call to a function, as the type of an argument.
 template <int width>
 struct Width {};
 
@@ -97,7 +97,8 @@ __global__ void each_value_kernel(std::int64_t size, F f) {
   }
 }
 
-/// Runs f over [0, size), with `width` values per thread if `aligned`, else one.
+/// Calls f for all values in [0, size), like each_value_kernel(): with `width` values per thread if
+/// `aligned`, else with one.
 template <int width, typename F>
 void each_value(const CudaTarget& target, const char* operation, std::int64_t size, bool aligned, F f) {
   if (size == 0) return;

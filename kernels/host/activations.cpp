@@ -1,5 +1,5 @@
-// gelu and swiglu are x * sigmoid(something): (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u)), where the right side
-// loses no digits for x far below zero and runs in vectors for both precisions.
+// gelu and swiglu multiply by a sigmoid. For gelu, (1 + tanh(u)) / 2 is computed as the sigmoid 1 / (1 +
+// exp(-2 u)), which loses no digits for x far below zero and runs in vectors for both precisions.
 #include <iterator>
 #include <numbers>
 
@@ -46,11 +46,11 @@ void gelu_backward(Matrix dx, ConstMatrix dy, ConstMatrix x) {
   });
 }
 
-// The part of a standard normal distribution below -u is exp(-u^2 / 2) P(q) / (u + 4) with q = (u - 4) / (u +
-// 4). No factor loses digits for large u. P is the polynomial of its degree with the smallest max relative
-// error, found by Remez' exchange: 9e-9 up to u = 14.5 for f32 and 3e-16 up to u = 37.6 for f64. Beyond
-// these, the part is below any number of the type, or below any number of full precision. All computation is
-// in f64, because f32 would round about ten times.
+// For u >= 0, the fraction of a standard normal distribution below -u is exp(-u^2 / 2) P(q) / (u + 4) with q
+// = (u - 4) / (u + 4). No factor loses digits for large u. P is the polynomial of its degree with the
+// smallest max relative error, found by Remez' exchange. The error is 9e-9 up to u = 14.5 for f32, and 3e-16
+// up to u = 37.6 for f64. For larger u, the fraction is smaller than the smallest number of full precision.
+// All computation is in f64, because f32 would round about ten times.
 
 /// Values of larger magnitude than kFar are clamped to it.
 template <typename T>
@@ -74,8 +74,9 @@ constexpr double kTail<double>[] = {
     1.0141087322244750721e-6,   2.4635157031671261286e-7,  -1.5008827213205932501e-7,
     -6.2313749752472368595e-8,  1.3384655999022341817e-8,  7.8907744991655073881e-9};
 
-/// Returns exp(-u^2 / 2). In the result, the f64 rounding error of u^2 counts u^2 / 2 times. For f64, the
-/// function computes this error from u rounded to 1/256, whose square is exact, and corrects for it.
+/// Returns exp(-u^2 / 2). The relative rounding error of u^2 is multiplied by u^2 / 2 in the result. So for
+/// f64, the function computes this error from u rounded to 1/256, whose square is exact, and corrects the
+/// result.
 template <typename T>
 Chunk<double> bell(const Chunk<double>& u) {
   const Chunk<double> exponent = -0.5 * u.square();
@@ -86,7 +87,7 @@ Chunk<double> bell(const Chunk<double>& u) {
   return rounded + rounded * rest;
 }
 
-/// Returns the part of a standard normal distribution below -u.
+/// Returns the fraction of a standard normal distribution below -u.
 template <typename T>
 Chunk<double> normal_below(const Chunk<double>& u, const Chunk<double>& bell_of_u) {
   constexpr int kDegree = static_cast<int>(std::size(kTail<T>)) - 1;
@@ -97,8 +98,8 @@ Chunk<double> normal_below(const Chunk<double>& u, const Chunk<double>& bell_of_
   return bell_of_u * share * sum;
 }
 
-/// Computes gelu_erf(x), which with u = |x| is -u * (the part below -u) for negative x, and x more for
-/// positive x.
+/// Computes gelu_erf(x) = max(x, 0) - u * (fraction of a standard normal distribution below -u), with u =
+/// |x|.
 template <typename T>
 void gelu_erf(Matrix y, ConstMatrix x) {
   const auto in = flat<T>(x);
@@ -110,8 +111,8 @@ void gelu_erf(Matrix y, ConstMatrix x) {
   });
 }
 
-/// Computes the derivative, (the part below x) + x * (the density at x). Its value at u is 1 minus its value
-/// at -u.
+/// Computes dx = dy * (derivative of gelu_erf at x). The derivative is the fraction of a standard normal
+/// distribution below x, plus x times the density at x. Its value at u is 1 minus its value at -u.
 template <typename T>
 void gelu_erf_backward(Matrix dx, ConstMatrix dy, ConstMatrix x) {
   constexpr double kDensity = std::numbers::inv_sqrtpi / std::numbers::sqrt2;

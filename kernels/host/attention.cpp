@@ -1,6 +1,6 @@
-// Each block of query rows is multiplied with all keys that it sees, so scores need block x length values
-// instead of length x length. The backward recomputes the probabilities from the statistics (Dao et al. 2022,
-// FlashAttention, equations of appendix B).
+// This file computes attention in blocks of query rows. A block is multiplied with all keys that it sees, so
+// scores need block * length values instead of length * length. The backward recomputes the probabilities
+// from the statistics (Dao et al. 2022, FlashAttention, equations of appendix B).
 #include <array>
 #include <cmath>
 

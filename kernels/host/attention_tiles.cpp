@@ -90,8 +90,8 @@ void for_each_query_block(const Head& head, Index positions, F f) {
   }
 }
 
-/// Calls f(first, count, reach) for blocks of the keys that a query block sees. `reach` is the number of
-/// columns of the whole panels that contain them.
+/// Calls f(first, count, reach) for blocks of the keys that a query block sees. `reach` is `count` rounded up
+/// to whole panels, but not past the end of the sequence.
 template <typename T, typename F>
 void for_each_key_block(const Head& head, const QueryBlock& block, Index size, F f) {
   for (Index first = 0; first < block.keys; first += size) {
@@ -136,7 +136,7 @@ void stack(T* rows, const T* matrix, Index stride, const Head& head, const Query
   }
 }
 
-/// Copies rows to a block's rows of such a matrix, each row times its own factor.
+/// Copies rows to the block's rows of a matrix with a head's query columns, each row times its own factor.
 template <typename T, typename Factor>
 void unstack(T* matrix, Index stride, Rows<const T> rows, const Head& head, const QueryBlock& block,
              Factor factor) {
@@ -180,8 +180,8 @@ struct Softmax {
   T largest = std::numeric_limits<T>::lowest();
   T sum = 0;
 
-  /// Replaces scores by exponentials relative to the largest so far. Returns the factor for earlier
-  /// exponentials.
+  /// Replaces the scores of a row by exponentials relative to the row's largest score so far. Returns the
+  /// factor by which earlier exponentials must be multiplied.
   T take(T* row, Index seen, Index count) {
     const Index vectors = mask(row, seen, count);
     if (seen == 0) return T(1);

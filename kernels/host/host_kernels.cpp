@@ -30,8 +30,8 @@ void add_operations(Kernels& kernels, bool own);
 
 namespace {
 
-/// A Widened converts an argument of a bf16 operation for the f32 operation. Most arguments are the same for
-/// both.
+/// A Widened converts an argument of a bf16 operation into an argument of the f32 operation. Most arguments
+/// stay unchanged.
 template <typename Argument>
 class Widened {
  public:
@@ -124,8 +124,8 @@ void unpack_rounded(Kernels& wide, Matrix y, Sums not_finite, const StoredNumber
   }
 }
 
-/// Bf16Kernels compute bf16 operations on a processor in f32. They are slow and serve to test what GPUs do.
-/// Sums are f32 in both.
+/// Bf16Kernels compute bf16 operations on a processor in f32. They are slow and serve to test GPUs. Sums are
+/// f32 in both kinds of kernels.
 class Bf16Kernels final : public Kernels {
  public:
   explicit Bf16Kernels(std::unique_ptr<Kernels> wide) : Kernels(DType::bf16), wide_(std::move(wide)) {

@@ -11,8 +11,8 @@
 
 namespace dflop {
 
-/// A HostTarget is a processor type for which the operations are compiled: any x86-64 (or another processor),
-/// or AVX2 or AVX-512 with fused multiply-add. Results differ by rounding.
+/// A HostTarget is a processor type for which the operations are compiled: any processor, x86-64 with AVX2
+/// and fused multiply-add, or x86-64 with AVX-512. The results of different targets differ by rounding.
 enum class HostTarget : std::uint8_t { portable, avx2, avx512 };
 
 template <>
@@ -23,15 +23,16 @@ inline constexpr NameTable<HostTarget, 3> kNames<HostTarget> = {
 bool has_host_target(HostTarget target);
 
 /// Returns AVX2 if this processor supports it, else the portable target. AVX-512 is not faster for a whole
-/// step; for the operations where it is faster, it is a variant of AVX2's kernels.
+/// step. Where it is faster for an operation, the AVX2 kernels have it as a variant.
 HostTarget fastest_host_target();
 
-/// Makes kernels that work on host memory. A call runs in the calling thread and is done when it returns. The
-/// same calls on memory aligned to 64 bytes give the same bytes; for other alignments, sums begin at the next
-/// whole vector. bf16 operations compute in f32 and round the result, so they are slower than f32.
+/// Makes kernels that work on host memory. A call runs in the calling thread and is done when it returns.
+/// Repeated calls are bit-identical if their memory is aligned to 64 bytes; with other alignments, sums begin
+/// at a different element. bf16 operations compute in f32 and round the result, so they are slower than f32
+/// operations.
 ///
-/// Linear layers, activations and attention have variants: those of the target itself, of all wider targets
-/// that the processor supports, and of oneDNN if its library is installed.
+/// Linear layers, activations and attention have variants: of the target itself, of all wider targets that
+/// the processor supports and, for linear layers in f32, of oneDNN if its library is installed.
 ///
 /// With a team, which must outlive the kernels, operations are cut into chunks for its threads. Chunks depend
 /// only on shapes, so results are the same for all teams; they differ by rounding from results without a

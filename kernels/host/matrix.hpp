@@ -1,11 +1,11 @@
-// This header selects the HostTarget for which a source is compiled. The host's operations are compiled for
-// each target from the same files: for every x86-64, for AVX2 with fused multiply-add, which is three times
-// as fast, and for AVX-512. make_host_kernels() chooses the target at run time. In all targets but the first,
-// Eigen is renamed. Each target's functions have their own namespace, because a linker keeps only one of
+// This header selects the HostTarget for which a source is compiled. The host's operations are compiled from
+// the same files for each target: for any processor, for AVX2 with fused multiply-add, which is three times
+// as fast, and for AVX-512. make_host_kernels() chooses the target at run time. Each target's functions have
+// their own namespace, and Eigen has a different name in each target, because a linker keeps only one of
 // several functions with the same name.
 //
-// The functions here give Eigen views of the matrices of kernels/operation.hpp. Only the host's operations
-// include this header.
+// The functions in this header return Eigen views of the matrices of kernels/operation.hpp. Only the host's
+// operations include this header.
 #pragma once
 
 // This renames Eigen, so no header before it may include Eigen.
@@ -45,12 +45,12 @@ void set_unpack(Kernels& kernels);
 void add_linear(Kernels& kernels);
 /// Adds attention in tiles (attention_tiles.cpp) as variants.
 void add_tiled_attention(Kernels& kernels);
-/// Adds activations that use the same vectors (activation_tiles.cpp).
+/// Adds activations that use the vectors of tiles.hpp (activation_tiles.cpp) as variants.
 void add_tiled_activations(Kernels& kernels);
 
 using Eigen::Index;
 
-/// Calls f with a value of the type of the kernels' values and sums: f32 or f64.
+/// Calls f with a value whose type is the type of the kernels' values and sums: f32 or f64.
 template <typename F>
 void with_type(const Kernels& kernels, F f) {
   if (kernels.dtype() == DType::f64) {  // NOLINT(bugprone-branch-clone): of a template they look alike
@@ -79,7 +79,7 @@ using ConstPart = Eigen::Map<const RowMajor<T>, Eigen::Unaligned, Eigen::OuterSt
 template <typename T>
 using Part = Eigen::Map<RowMajor<T>, Eigen::Unaligned, Eigen::OuterStride<>>;
 
-/// const_part() and part() return an Eigen expression of rows in memory as a ConstPart or a Part.
+/// const_part() and part() turn an Eigen expression of rows in memory into a ConstPart or a Part.
 template <typename Rows>
 auto const_part(const Rows& rows) {
   using T = typename Rows::Scalar;
@@ -91,8 +91,8 @@ auto part(Rows&& rows) {
   return Part<T>(rows.data(), rows.rows(), rows.cols(), Eigen::OuterStride<>(rows.outerStride()));
 }
 
-// Eigen's products take longer to compile than all other host code. So the three that are needed are
-// instantiated only once for each type if the folder is compiled as one unit.
+// Eigen's products take longer to compile than all other host code. So these three functions wrap the needed
+// products: if the folder is compiled as one unit, each is instantiated only once for each type.
 
 /// Sets out = scale a b.
 template <typename T>

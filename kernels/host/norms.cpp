@@ -1,5 +1,5 @@
-// With g = dy * gamma and the normalised row n, the gradient of a row is rstd * (g - n * mean(g * n)), and
-// for layer_norm, where the row's mean was taken off, without its own mean.
+// With g = dy * gamma and the normalized row n, the gradient of a row of rms_norm is rstd * (g - n * mean(g *
+// n)). For layer_norm it is rstd * (g - mean(g) - n * mean(g * n)).
 #include <cmath>
 
 #include "kernels/host/matrix.hpp"
@@ -7,8 +7,8 @@
 namespace dflop::DFLOP_HOST_TARGET {
 namespace {
 
-/// Adds a row of `added`, where that has data. This is a statement of its own: joined with a product before
-/// it, it could become a fused multiply-add, which rounds otherwise.
+/// Adds a row of `added`, if `added` has data. The addition is a separate statement: together with a product,
+/// it could become a fused multiply-add, which rounds differently.
 template <typename T>
 void add_row(Matrix to, ConstMatrix added, Index row) {
   if (added.data != nullptr) view<T>(to).row(row) += view<T>(added).row(row);

@@ -1,5 +1,5 @@
-// oneDNN compiles its matrix products for the processor on which it runs. It is built with OpenMP, whose
-// threads a rank must not start.
+// oneDNN compiles its matrix products for the processor on which it runs. It is built with OpenMP, and a rank
+// must not start OpenMP's threads.
 #include "kernels/host/onednn.hpp"
 
 #ifdef DFLOP_HAVE_DNNL
@@ -17,8 +17,8 @@
 namespace dflop::host {
 namespace {
 
-/// An OneDnn holds the functions of the library that are used here. A library built with threads other than
-/// OpenMP's lacks the last function and is not used.
+/// A OneDnn holds the functions of the library that this file uses. A library that was built with threads
+/// other than OpenMP's lacks the last function and is not used.
 struct OneDnn : FunctionTable {
   decltype(&dnnl_sgemm) multiply = function("dnnl_sgemm");
   decltype(&dnnl_version) version = function("dnnl_version");
@@ -41,8 +41,8 @@ const OneDnn* one_dnn() {
 }
 
 /// A ProductCall describes c[rows, columns] = a b or, with `add`, c += a b. All matrices are stored row after
-/// row without gaps. a is [rows, inner], or is stored as [inner, rows] if transposed; likewise b is [inner,
-/// columns]. No size is 0.
+/// row without gaps. a is stored as [rows, inner] or, if transposed, as [inner, rows]. b is stored as [inner,
+/// columns] or, if transposed, as [columns, inner]. No size is 0.
 struct ProductCall {
   std::int64_t rows = 0;
   std::int64_t columns = 0;

@@ -47,8 +47,8 @@ void add_linear(Kernels& kernels) {
 }
 
 /// Sets all operations, for the kernels' precision: f32 or f64. Without `own`, the kernels already have the
-/// operations of a narrower target and get this target's products as variants. In both cases the tiled
-/// operations are added.
+/// operations of a narrower target, and only get this target's linear layers as variants. In both cases, adds
+/// the tiled operations as variants.
 void add_operations(Kernels& kernels, bool own) {
   if (own) {
     set_linear(kernels);

@@ -7,9 +7,9 @@
 
 namespace dflop::host {
 
-inline constexpr std::align_val_t kAlignment{64};  ///< a cache line; results then have the same bits
+inline constexpr std::align_val_t kAlignment{64};  ///< a cache line; results are then bit-identical
 
-/// A Scratch is memory that only grows, aligned to a cache line.
+/// A Scratch is memory aligned to a cache line. It grows if a call needs more, and never shrinks.
 class Scratch {
  public:
   /// Returns memory for `bytes` bytes. Memory from earlier calls becomes invalid.

@@ -1,5 +1,5 @@
-// A Team holds the threads in which one rank computes. Kernels made with a team cut their operations into
-// chunks that depend only on shapes, so results do not depend on the number of threads.
+// A Team holds the threads in which one rank computes. Kernels that use a team cut their operations into
+// chunks. Chunks depend only on shapes, so results do not depend on the number of threads.
 #pragma once
 
 #include <atomic>
@@ -26,8 +26,9 @@ class Team {
   int threads() const { return static_cast<int>(members_.size()) + 1; }
 
   /// Calls f(chunk, member) for each chunk in [0, count), in the team's threads, and returns when all chunks
-  /// are done. A member, in [0, threads()), runs one chunk at a time, in increasing order. If f throws, no
-  /// new chunks begin; run() throws the first exception after the running chunks have ended.
+  /// are done. `member` is the number of the thread, in [0, threads()). Each member runs one chunk at a time,
+  /// in increasing order. If f throws, no new chunks begin; run() throws the first exception after the
+  /// running chunks have ended.
   template <typename F>
   void run(std::int64_t count, const F& f) {
     run_call(count, {&f, [](const void* function, std::int64_t chunk, int member) {
@@ -47,7 +48,8 @@ class Team {
   void end();
 
   std::vector<std::thread> members_;  // all but the first
-  // The caller writes these before it begins a round, and members read them during it.
+  // The caller writes these before it begins a round (a call of run()), and members read them during the
+  // round.
   Call call_;
   std::int64_t count_ = 0;
   bool ended_ = false;

@@ -40,8 +40,8 @@ struct SequenceRun {
   Range offsets;  ///< in TeamPlace::run_offsets: one more than sequences
 };
 
-/// A TeamPlace holds a team, the single-threaded kernels, and memory of each member and of the whole team.
-/// Values and sums have the same type, f32 or f64.
+/// A TeamPlace holds a team, the single-threaded kernels, and temporary memory for each member and for the
+/// whole team. Values and sums have the same type, f32 or f64.
 struct TeamPlace {
   std::unique_ptr<Kernels> single;
   Team& team;
@@ -351,8 +351,8 @@ void find_runs(TeamPlace& place, Indices offsets) {
   }
 }
 
-/// A HeadGroup is one key head and its query heads in one run, which is one chunk of attention. Its columns
-/// in the packed projection are in three places.
+/// A HeadGroup is one chunk of attention: one key head and its query heads, in one run of sequences. Its
+/// columns are in three places of the packed projection.
 struct HeadGroup {
   AttentionShape shape;  ///< of this group only
   Range rows;

@@ -9,10 +9,10 @@
 
 namespace dflop::team {
 
-/// Makes kernels that compute with `single`, in chunks for the threads of a team: 64 rows, or some sequences
-/// of one head. The functions of `single` must be stateless, because several threads call them. Results are
-/// the same for all teams; they differ by rounding from the results of `single`. The team must outlive the
-/// kernels.
+/// Makes kernels that compute with `single`, in chunks for the threads of a team. A chunk is 64 rows, or some
+/// sequences of one key head. The functions of `single` must be stateless, because several threads call them.
+/// Results are the same for all teams; they differ by rounding from the results of `single`. The team must
+/// outlive the kernels.
 std::unique_ptr<Kernels> make_team_kernels(std::unique_ptr<Kernels> single, Team& team);
 
 }  // namespace dflop::team

@@ -1,10 +1,10 @@
 // These functions compute products of small packed matrices, and exponentials, in vectors as wide as the
-// target's registers. They use the compiler's vector types; no code here is specific to one processor.
+// target's registers. They use the compiler's vector types, so no code here is specific to one processor.
 //
-// The right side of a product is stored in panels. A panel is two vectors of columns wide, row after row; the
-// last panel is one vector wide if that is enough for the remaining columns. A tile of the result stays in
-// registers during the loop over the inner dimension (Goto and van de Geijn 2008, "Anatomy of
-// High-Performance Matrix Multiplication").
+// The right side of a product is stored in panels. A panel holds all rows of some columns, row after row. It
+// is two vectors wide; the last panel is one vector wide if that is enough for the remaining columns. A tile
+// of the result stays in registers during the loop over the inner dimension (Goto and van de Geijn 2008,
+// "Anatomy of High-Performance Matrix Multiplication").
 #pragma once
 
 #include <bit>
@@ -67,7 +67,7 @@ inline void for_each_panel(Index columns, F f) {
   }
 }
 
-/// Sets to[i] = f(from[i]) for i in [0, count), in vectors and then one by one.
+/// Sets to[i] = f(from[i]) for i in [0, count): whole vectors first, then the remaining values one by one.
 template <typename T, typename F>
 inline void map_values(T* to, const T* from, Index count, F f) {
   Index i = 0;
@@ -82,7 +82,7 @@ struct Rows {
   Index stride = 0;
 };
 
-/// Copies [rows, columns] into panels and fills the rest of the last panel with zeros.
+/// Copies a matrix [rows, columns] into panels and fills the rest of the last panel with zeros.
 template <typename T>
 void pack(T* panels, Rows<const T> from, Index rows, Index columns) {
   for_each_panel<T>(columns, [&](Index first, Index width) {
@@ -95,7 +95,7 @@ void pack(T* panels, Rows<const T> from, Index rows, Index columns) {
   });
 }
 
-/// Writes the transpose of 4 x 4 values, row i of which is at from + i * stride.
+/// Writes the transpose of a square of 4 rows and columns, whose row i is at from + i * stride.
 template <typename T>
 inline void transpose_square(T* to, Index to_stride, const T* from, Index stride) {
   typedef T Four __attribute__((vector_size(4 * sizeof(T))));
@@ -112,7 +112,7 @@ inline void transpose_square(T* to, Index to_stride, const T* from, Index stride
   for (int i = 0; i < 4; ++i) std::memcpy(to + i * to_stride, &columns[i], sizeof(Four));
 }
 
-/// Copies the transpose of [columns, rows] into panels of [rows, columns].
+/// Copies a matrix [columns, rows], transposed, into the panels of a matrix [rows, columns].
 template <typename T>
 void pack_transposed(T* panels, Rows<const T> from, Index rows, Index columns) {
   for_each_panel<T>(columns, [&](Index first, Index width) {
@@ -135,7 +135,7 @@ void pack_transposed(T* panels, Rows<const T> from, Index rows, Index columns) {
   });
 }
 
-/// A Left is the left side of a product: value (row, inner) is at data + row * row_stride + inner *
+/// A Left is the left side of a product. Its value (row, inner) is at data + row * row_stride + inner *
 /// inner_stride.
 template <typename T>
 struct Left {
@@ -144,7 +144,8 @@ struct Left {
   Index inner_stride = 1;
 };
 
-/// Sets one tile of the result, or adds to it: kRows rows of kVectors vectors.
+/// Computes the product for one tile of the result: kRows rows of kVectors vectors. Adds it to the tile if
+/// `add`, else replaces the tile.
 template <typename T, int kRows, int kVectors>
 inline void multiply_tile(T* out, Index out_stride, Left<T> left, const T* panel, Index inner, bool add) {
   Vector<T> sums[kRows][kVectors] = {};
@@ -169,7 +170,8 @@ inline void multiply_tile(T* out, Index out_stride, Left<T> left, const T* panel
   }
 }
 
-/// Sets the rows of one panel of the result, or adds to them, tile by tile; the last tile has fewer rows.
+/// Computes the product for the columns of one panel, tile by tile; the last tiles have fewer rows. Adds it
+/// to the result if `add`, else replaces the result.
 template <typename T, int kVectors, int kRows = kTileRows>
 void multiply_panel(T* out, Index out_stride, Left<T> left, const T* panel, Index rows, Index inner,
                     bool add) {
@@ -187,9 +189,9 @@ void multiply_panel(T* out, Index out_stride, Left<T> left, const T* panel, Inde
 
 constexpr Index kInnerBlock = 256;  ///< rows of a panel that stay in the first-level cache
 
-/// Sets out[rows, columns] = left * panels, or adds it. Each row of out must have capacity for
-/// padded(columns) values.
-/// @param panel_rows rows of each panel; the product begins at row `first`
+/// Sets out[rows, columns] = left * panels or, with `add`, adds this product. Each row of out must have
+/// capacity for padded(columns) values.
+/// @param panel_rows rows of each panel; the product uses `inner` of them, from row `first` on
 template <typename T>
 void multiply(Rows<T> out, Left<T> left, const T* panels, Index panel_rows, Index first, Index rows,
               Index columns, Index inner, bool add) {
@@ -243,8 +245,8 @@ inline Vector<T> exponential(Vector<T> x) {
   return sum * std::bit_cast<Vector<T>>(bits << kDigits);
 }
 
-/// Combines the upper half of a vector of `count` values with the lower half, and repeats until one value is
-/// left.
+/// Reduces a vector of `count` values to one: combines its lower half with its upper half, and repeats until
+/// one value is left.
 template <typename T, Index count, typename Wide, typename Combine>
 inline T reduce(Wide vector, Combine combine) {
   if constexpr (count == 1) {

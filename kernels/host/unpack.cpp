@@ -27,8 +27,8 @@ float widened(BFloat16 number) {
   return to_float(number);
 }
 
-// These return 1 for an infinity or NaN, which have all exponent bits set, else 0. The result is a number so
-// that compilers can vectorize loops.
+// is_not_finite() returns 1 for an infinity or NaN, which have all exponent bits set, else 0. The result is a
+// number so that compilers can vectorize loops.
 
 std::uint64_t is_not_finite(double number) {
   constexpr std::uint64_t kExponent = 0x7FF0'0000'0000'0000;

@@ -1,5 +1,5 @@
-// A VariantOf lets one Kernels object compute with a variant of another one: bf16 kernels use f32's variants,
-// and a team's kernels use those of a single thread.
+// A VariantOf lets one Kernels object compute with a variant of a different Kernels object: bf16 kernels use
+// the variants of f32 kernels, and a team's kernels use the variants of single-threaded kernels.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace dflop::host {
 
-/// A VariantOf is one variant of an operation of another Kernels object.
+/// A VariantOf is one variant of an operation that belongs to a different Kernels object.
 template <typename... Args>
 struct VariantOf {
   const Operation<void(Args...)>& operation;
