@@ -15,10 +15,10 @@ namespace dflop {
 /// Runs every group's instruction list in order. Time is in whole nanoseconds, and events are ordered by
 /// (time, insertion number); events of a shared network come first at each time.
 ///
-/// Compute and optimizer instructions occupy their group for costs.instruction. A send posts its message and
-/// the group continues at once. The message arrives costs.message later, whatever else is on the links
-/// (latency-bandwidth network), or when conditions.network has carried it. A receive blocks its group until
-/// then.
+/// Compute and optimizer instructions occupy their group for costs.instruction. A send posts its message, and
+/// the group continues at once. Without conditions.network, the message arrives costs.message later, whatever
+/// else is on the links; with it, when the network has carried the message. A receive blocks its group until
+/// its message arrives.
 ///
 /// A collective starts when all participants have entered it and have ended the collectives that they entered
 /// before in the same queue, and those in Collective::after have ended. It takes costs.collective, or as long
@@ -28,8 +28,9 @@ namespace dflop {
 ///
 /// With conditions.cores, compute and optimizer instructions also wait until their group has its cores, and
 /// return them when they end; sends, receives and collectives need none. Cores go to the group that asked
-/// first; among groups that ask at the same time, to the lowest, after all other events of that time. The
-/// time that a group waits for cores is bubble. A paused or failed group keeps its cores.
+/// first. Of groups that ask at the same time, they go to the one with the lowest number, after all other
+/// events of that time. The time that a group waits for cores is bubble. A paused or failed group keeps its
+/// cores.
 ///
 /// On shared GPUs (Program::shared_gpus), compute and optimizer instructions share the GPUs' memory bandwidth
 /// and take longer if two of them together need more bandwidth than a GPU has (sim/shared_compute.hpp). All
@@ -80,7 +81,7 @@ class SimExecutor final : public Executor {
     return simulate(iteration.program, iteration.costs, detail, conditions_);
   }
 
-  /// Runs an iteration with the costs of another model instead of its own.
+  /// Runs an iteration with the costs of a cost model instead of the iteration's own costs.
   Timeline run(const Iteration& iteration, const CostModel& cost, Detail detail) const {
     return simulate(iteration.program, price(cost, iteration), detail, conditions_);
   }

@@ -34,7 +34,8 @@ std::vector<Relaxation> relaxations(const Program& program);
 /// Returns the makespan of a new simulation with the relaxation. For no_bubbles, returns the largest busy
 /// time of a group; on shared GPUs this includes the slowdown by the other module. Means are rounded to whole
 /// nanoseconds. If neither links, cores nor GPUs are shared, making a cost free never lengthens a run,
-/// because every time is a maximum of sums. Otherwise it may, and means may in any case.
+/// because every time is a maximum of sums. Otherwise it may lengthen a run. Taking means may lengthen any
+/// run.
 /// @pre what simulate() requires
 Nanoseconds relaxed_makespan(const Program& program, const ProgramCosts& costs, const Relaxation& relaxation,
                              const Conditions& conditions = {});

@@ -13,12 +13,12 @@
 namespace dflop {
 
 /// Flows runs the transfers of a Network with max-min fair rates (Bertsekas and Gallager 1992, section
-/// 6.5.2): all rates rise together until a link is full or a route reaches its own limit; the rates of the
-/// affected transfers are then fixed, and the others continue to rise. With weights, a link of capacity C is
-/// full when the sum of weight * rate over its transfers is C.
+/// 6.5.2): all rates rise together until a link is full or a route reaches its own limit. Then the rates of
+/// the affected transfers are fixed, and the others continue to rise. A link of capacity C is full when the
+/// sum of weight * rate over its transfers is C.
 ///
-/// A transfer that starts or ends changes only the rates of transfers connected to it through shared links,
-/// and none at all if no link of its route is full. So a network without contention costs only a few
+/// When a transfer starts or ends, only the rates of transfers that are connected to it through shared links
+/// change. If no link of its route is full, no rates change. So a network without contention costs only a few
 /// additions per transfer.
 class Flows {
  public:

@@ -56,10 +56,10 @@ Network shared_link(const Program& program, Nanoseconds latency, double bytes_pe
 /// switch and a network card; ranks on the same GPU share them. The uplinks of a leaf switch have 1 /
 /// oversubscription of the total bandwidth of its nodes' cards, and so have its downlinks.
 ///
-/// A message begins to move after message_latency(). It is split over as many pairs of ranks as its smaller
-/// end has ranks. Each pair has its own port, and uses the cards if its ends are on two nodes. A collective
-/// has the phases of all_reduce_phases(), and its rings for all tp indices run together. A message that stays
-/// on its GPUs takes message_time() and uses no link.
+/// A message begins to move after message_latency(). It is split over pairs of ranks, as many as its smaller
+/// group has ranks. Each pair uses its own ports, or its own cards if the groups are on two nodes. A
+/// collective has the phases of all_reduce_phases(), and its rings for all tp indices run together. A message
+/// that stays on its GPUs takes message_time() and uses no link.
 ///
 /// With nothing else on the links, a message or collective takes the time that
 /// costmodel/analytic/communication.hpp computes. Messages of one reshard are the exception: there,
