@@ -82,8 +82,8 @@ class Kernels {
   Operation<void(Matrix dx, Sums dgamma, Sums dbeta, ConstMatrix dy, ConstMatrix x, ConstMatrix gamma,
                  ConstSums statistics, ConstMatrix added)>
       layer_norm_backward;
-  /// x += added like in layer_norm; then y = x * rstd * gamma for each row, with rstd = 1 / sqrt(mean of x^2
-  /// + epsilon). statistics[n, 1] receives rstd.
+  /// x += added, rounded like the operation `add`; then y = x * rstd * gamma for each row, with rstd = 1 /
+  /// sqrt(mean of x^2 + epsilon). statistics[n, 1] receives rstd. If `added` has no data, x stays unchanged.
   Operation<void(Matrix y, Sums statistics, InOutMatrix x, ConstMatrix added, ConstMatrix gamma,
                  double epsilon)>
       rms_norm;
@@ -178,7 +178,7 @@ class Kernels {
   /// y = x, rounded to the precision of values; x has as many numbers as y. not_finite[1, 1] becomes positive
   /// if a number is not finite.
   Operation<void(Matrix y, Sums not_finite, const StoredNumbers& x)> unpack_values;
-  /// y = x, rounded.
+  /// y = x, rounded to the precision of sums; x has as many numbers as y.
   Operation<void(Sums y, const StoredNumbers& x)> unpack_sums;
   /// sum[1, 1] += the sum of x^2.
   Operation<void(Sums sum, ConstSums x)> sum_of_squares;

@@ -47,7 +47,7 @@ void with_numbers(const StoredNumbers& x, const F& f) {
   }
 }
 
-/// Returns `count` of the numbers, starting at `first`.
+/// Returns `count` of the numbers of `all`, from number `first` on.
 inline StoredNumbers part_of(const StoredNumbers& all, std::int64_t first, std::int64_t count) {
   const auto before = static_cast<std::size_t>(first) * bytes_of(all.type);
   return {all.type, static_cast<const std::byte*>(all.data) + before, count};

@@ -34,7 +34,7 @@ struct AttentionLayout {
         rows(all_rows),
         offsets(list.device) {}
 
-  /// These return the first column of a head in a row of the packed projection.
+  /// query(), key() and value() return the first column of a head in a row of the packed projection.
   DFLOP_HOST_DEVICE std::int64_t query(int head) const { return std::int64_t{head} * head_dim; }
   DFLOP_HOST_DEVICE std::int64_t key(int kv_head) const { return query(heads + kv_head); }
   DFLOP_HOST_DEVICE std::int64_t value(int kv_head) const { return query(heads + kv_heads + kv_head); }

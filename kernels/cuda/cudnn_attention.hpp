@@ -50,7 +50,8 @@ std::string cudnn_refusal(const CudnnShape& shape, int compute_capability,
 std::unique_ptr<AttentionLibrary> make_cudnn_attention(const CudaTarget& target,
                                                        const AttentionOptions& options);
 
-/// Returns the name and version of the library that is found, "cuDNN 9.19.0"; empty if there is none.
+/// Returns the name and version of the cuDNN library that is found, such as "cuDNN 9.19.0"; empty if none is
+/// found.
 std::string cudnn_version();
 
 }  // namespace dflop::cuda

@@ -1,5 +1,5 @@
 // These functions load values as f32 and store them from f32, 16 bytes at a time if the rows' alignment
-// allows it. each_value() runs a function over all values.
+// allows it. each_value() calls a function for all values.
 #pragma once
 
 #include <cuda_bf16.h>

@@ -7,10 +7,10 @@
 
 namespace dflop::host {
 
-/// Adds oneDNN's linear layers if its library is installed and the kernels compute in f32.
+/// Adds oneDNN's linear layers as variants, if its library is installed and the kernels compute in f32.
 void add_onednn(Kernels& kernels);
 
-/// Returns "oneDNN 2.6.3"; empty if add_onednn() finds no library.
+/// Returns the name and version of oneDNN, such as "oneDNN 2.6.3"; empty if add_onednn() finds no library.
 std::string onednn_version();
 
 }  // namespace dflop::host

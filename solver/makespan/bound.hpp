@@ -14,8 +14,8 @@
 
 namespace dflop {
 
-/// A PathBound is a lower bound on the makespan that is a sum over items: constant_s, plus for each item the
-/// min of weight . features over the rows of `weight`. At first there is one row for each microbatch.
+/// A PathBound is a lower bound on the makespan: constant_s plus, for each item, the min over the rows of
+/// `weight` of the scalar product of row and features. At first there is one row for each microbatch.
 ///
 /// Any path of steps from the start of an iteration to its end is such a bound, and so is any weighted mean
 /// of paths: its length is affine in the microbatches' sums of features, and each item is in some microbatch.
@@ -148,8 +148,7 @@ class MakespanBounds {
   BoundKind best_;
   MeanPipeline mean_;
   std::vector<PathBound> ranks_;           ///< of each rank and of their mean
-  std::vector<std::int32_t> same_before_;  ///< per step, the previous one of its rank and microbatch; -1:
-                                           ///< none
+  std::vector<std::int32_t> same_before_;  ///< per step: previous step of its rank and microbatch; -1: none
   mutable std::mutex mutex_;
   std::vector<PathFlow> flows_;
   std::vector<std::shared_ptr<const PathBound>> duals_;  ///< of the flows

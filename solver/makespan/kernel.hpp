@@ -14,7 +14,7 @@
 namespace dflop {
 
 /// A CriticalPath has the makespan of a group of replicas and its gradient with respect to the group's loads.
-/// Without smoothing, this gradient is that of one longest path.
+/// Without smoothing, it is the gradient of the length of one longest path.
 struct CriticalPath {
   double makespan_s = 0;
   double smooth_s = 0;           ///< at least the makespan; equal to it without smoothing

@@ -51,7 +51,7 @@ struct PlanMakespan {
         bounds(pipeline.floor, pipeline.bound) {}
   PlanMakespan(const PlanMakespan&) = delete;  // problems refer to it
 
-  /// Makes `problem` minimize the makespan. `this` must outlive it.
+  /// Makes the makespan the objective of `problem`. This object must outlive `problem`.
   void describe(AssignmentProblem& problem) {
     problem.pipeline = &pipeline.pipeline;
     problem.features = pipeline.features();

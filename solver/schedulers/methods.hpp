@@ -20,9 +20,10 @@ enum class Budget : std::uint8_t {
 /// A Method is one way to put items into bins: a row of the table in solver/schedulers/methods.cpp.
 struct Method {
   std::string_view name;
-  Objective objective;  ///< its default objective
+  Objective objective;  ///< default objective of the method
   Budget budget;
-  bool minimises;  ///< it looks at costs. Its default BinOrder is then `alike`, otherwise `solver`
+  /// If true, the method looks at costs, and its default BinOrder is `alike`; otherwise `solver`.
+  bool minimises;
   /// Finds bins with a small largest load; empty if none were found. The result may break caps: then solve()
   /// searches for an assignment that obeys them, and reports it as fallback.
   AssignmentSolution (*find_bins)(const BinProblem& problem, const SolveLimits& limits);

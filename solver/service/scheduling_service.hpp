@@ -15,8 +15,8 @@ namespace dflop {
 enum class ServiceMode : std::uint8_t {
   /// next() waits until the scheduler is done, so that studies are reproducible: same seed, same bytes.
   deterministic,
-  /// next() returns at once, as training needs: LPT's assignment, or a better one that the scheduler has
-  /// found by then.
+  /// next() returns as soon as any assignment is ready, as training needs: LPT's assignment, or a better one
+  /// that the scheduler has found by then.
   live,
 };
 
@@ -46,7 +46,7 @@ struct ServiceOptions {
   std::uint64_t seed = 0;
   std::uint64_t first = 0;     ///< number of the first iteration in requests and results, for a resumed run
   ScheduleLimits limits = {};  ///< of every request
-  // The following are used only in live mode.
+  // Only live mode uses the members below.
   Seconds late_after{1e-3};   ///< a longer wait in next() is recorded as an event
   Seconds stall_after{0.25};  ///< a scheduler is abandoned this long after it should have ended
   int most_stalled = 4;       ///< max number of abandoned threads; after that, only LPT schedules

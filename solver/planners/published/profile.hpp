@@ -66,7 +66,7 @@ struct PublishedProfile {
 /// Profiles the request's model with the request's cost model, recomputation and sequence parallelism. It
 /// uses the shapes that the released engine measures:
 ///   throughput  encoder: 1 to 64 tiles, 16 layers; LLM: sequences of 1,024 to 8,192 tokens, 4 layers, with
-///               and without attention; forward FLOP over the time of forward and backward. The LLM's
+///               and without attention; forward FLOP over the time of forward and backward. For the LLM, it
 ///               combines the throughput of its linear layers and of its attention (the mean over the data),
 ///               weighted by their fractions of the data's FLOP.
 ///   memory      a line through two numbers of layers (4 and 8; 3 and 4). Model state is 10 bytes per

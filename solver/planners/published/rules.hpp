@@ -33,14 +33,17 @@ struct PublishedProblem {
 };
 
 /// Chooses like the released code (data_aware_optimizer.py at 60e86d8):
-///   memory      1.25 x (model state + activations) fits, of ceil(layers / pp) layers; the encoder keeps
-///               E_pp + L_pp microbatches of most_tiles x L_dp / E_dp tiles, the LLM L_pp of most_tokens
-///   N_mb        is not searched: the smallest with mean_tiles x GBS / (N_mb E_dp) <= most_tiles,
+///   memory      a module fits if 1.25 x (model state + activations) of ceil(layers / pp) layers fits; the
+///               encoder keeps E_pp + L_pp microbatches of most_tiles x L_dp / E_dp tiles, the LLM keeps
+///               L_pp microbatches of most_tokens tokens
+///   N_mb        is not searched: it is the smallest number with mean_tiles x GBS / (N_mb E_dp) <=
+///   most_tiles,
 ///               mean_tokens x GBS / (N_mb L_dp) <= most_tokens and at least one item for each module's
-///               microbatch; if there is none, the largest, floor(GBS / L_dp)
-///   T           (N_mb + E_pp + L_pp - 1) x the longer of both modules' microbatches, each its mean FLOP x
-///               GBS / (N_mb dp) / (throughput at the mean microbatch x tp x pp), with no communication
-///   acceptance  the pair is accepted if T < 1.1 x T of the last accepted pair and its N_mb is smaller
+///               microbatch; if there is none, it is the largest, floor(GBS / L_dp)
+///   T           (N_mb + E_pp + L_pp - 1) x the longer time of both modules' microbatches; a module's time
+///               is mean FLOP x GBS / (N_mb dp) / (throughput at the mean microbatch x tp x pp), without
+///               communication
+///   acceptance  a pair is accepted if T < 1.1 x T of the last accepted pair and its N_mb is smaller
 /// Pairs whose extrapolated throughput is not positive are left out. So are pairs with L_dp > GBS: for these,
 /// the released code reads values left over from an earlier pair.
 PublishedChoices released_choice(const PublishedProfile& profile, const PublishedProblem& problem);

@@ -29,7 +29,8 @@ class PlanFinisher {
   /// nullopt if all fit. The scheduler filler_for(scheduler) fills the bins.
   std::optional<Bytes> overrun_of(const Plan& plan, const Scheduler& scheduler) const;
 
-  /// Returns what overrun_of() without `further` returns, for the given further batches.
+  /// Returns the memory that a plan needs in the first batch of `further` that does not fit; nullopt if all
+  /// fit. The scheduler filler_for(scheduler) fills the bins.
   std::optional<Bytes> overrun_of(const Plan& plan, const Scheduler& scheduler,
                                   std::span<const Batch> further) const;
 
@@ -43,8 +44,8 @@ class PlanFinisher {
   /// @pre the leaf has an objective
   RankedPlan as_run(const Leaf& leaf) const;
 
-  /// Returns a leaf with the best gradient buckets, and with the requested scheduler if that is better and
-  /// fits.
+  /// Returns the results of a leaf's plan with the best gradient buckets, and with the requested scheduler if
+  /// that is better and fits.
   /// @pre the leaf has an objective
   RankedPlan finished(const Leaf& leaf) const;
 

@@ -13,8 +13,8 @@
 
 namespace dflop {
 
-/// A SearchShape has the parallelism of each module of a plan. If the layout is uniform, both modules have
-/// the same. If it is colocated, the encoder has the LLM's tp, pp 1 and dp llm.dp * llm.pp.
+/// A SearchShape has the parallelism of each module of a plan. In a uniform layout, both modules have the
+/// same parallelism. In a colocated layout, the encoder has the LLM's tp, pp 1 and dp = llm.dp * llm.pp.
 struct SearchShape {
   Layout layout = Layout::disaggregated;
   ModulePlan encoder;        ///< layers are not set
