@@ -132,7 +132,7 @@ class Communicator {
                           DeviceStream& stream) = 0;
 
   /// Enters a collective without waiting: later work in `stream` overlaps with it. The collective reads
-  /// `input` as it is when the stream reaches this call. Input and output must not be touched until finish(),
+  /// `input` when the stream reaches this call. Input and output must not be touched until finish(),
   /// which must be called before the communicator is destroyed.
   virtual std::unique_ptr<StartedCollective> start(const CollectiveCall& call, const void* input,
                                                    void* output, const RankGroup& group,

@@ -24,7 +24,7 @@ void check(cudaError_t status, const std::string& what) {
 /// code at once: a kernel that is loaded at its first launch waits for all work on the GPU. CUDA reads these
 /// variables when it is first used. Variables that the user has set are kept.
 void ask_of_cuda() {
-  // NOLINTBEGIN(concurrency-mt-unsafe): once, before CUDA's threads and those of ranks
+  // NOLINTBEGIN(concurrency-mt-unsafe): once, before CUDA and ranks start threads
   [[maybe_unused]] static const int queues = ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   [[maybe_unused]] static const int loading = ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   // NOLINTEND(concurrency-mt-unsafe)

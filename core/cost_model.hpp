@@ -121,7 +121,7 @@ class CostModel {
   /// inputs of the weight gradients, including those that the backward has recomputed. It is at least
   /// activation() if all of the stage is trained; frozen parts keep nothing. By default (no recomputation) it
   /// equals activation(), because gradients replace the activations they belong to (Qi et al. 2023, "Zero
-  /// Bubble Pipeline Parallelism": the memory of W is about that of B).
+  /// Bubble Pipeline Parallelism": W needs about as much memory as B).
   virtual Bytes split_activation(const Stage& stage, const Work& work) const {
     return activation(stage, work);
   }

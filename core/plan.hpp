@@ -77,7 +77,7 @@ template <>
 inline constexpr NameTable<Reshard, 2> kNames<Reshard> = {
     {{Reshard::direct, "direct"}, {Reshard::hub, "hub"}}};
 
-/// Returns the bytes of one parameter's gradient as it is accumulated and reduced.
+/// Returns the bytes of one parameter's gradient during accumulation and reduction.
 constexpr std::int64_t gradient_bytes(OptimizerStates states) {
   return states == OptimizerStates::fp32 ? kFp32Bytes : kBf16Bytes;
 }

@@ -40,8 +40,8 @@ std::optional<WeightsFolder> open_weights(const fs::path& folder) {
   return has_some ? std::make_optional<WeightsFolder>(folder.string()) : std::nullopt;
 }
 
-/// Returns the tensor names for the new folder: those of the first folder or, if it has no weights, those
-/// that match its config.
+/// Returns the tensor names for the new folder: the names in the first folder or, if it has no weights, the
+/// names that match its config.
 StoredNames names_in(const ModelSpec& model, const fs::path& from, const WeightsFolder* source) {
   if (source != nullptr) {
     return StoredNames(model, [&](const std::string& name) { return source->find(name).has_value(); });

@@ -11,9 +11,9 @@
 namespace dflop {
 
 /// Writes the weights of a checkpoint, a million values at a time, to the existing empty folder `to`, so that
-/// transformers can load it. Names and dtypes are those of the folder `from`. If `from` has no weights, the
-/// names are those of transformers 4 and 5, or OpenGVLab's own for its config, and the dtype is that of
-/// training. All other files of `from`, such as config.json and tokenizer.json but not its subfolders, are
+/// transformers can load it. It takes names and dtypes from the folder `from`. If `from` has no weights, it
+/// uses the names of transformers 4 and 5, or OpenGVLab's own for its config, and the dtype of training. All
+/// other files of `from`, such as config.json and tokenizer.json but not its subfolders, are
 /// copied. Within each file, wider dtypes come first so that all numbers are aligned.
 /// @param most_file_bytes  the max size of a file's data, unless a single tensor is larger
 /// @throws Error (input) like StoredNames and CheckpointReader, and for tensors that do not fit the model;

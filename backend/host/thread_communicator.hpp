@@ -43,7 +43,7 @@ class ThreadCommunicator : public Communicator {
   void abort(const std::string& reason) override { run_->abort(rank_, reason); }
 
  protected:
-  /// Returns a copy of the data as they are when the stream reaches this call.
+  /// Returns a copy of the data, made when the stream reaches this call.
   virtual HostMessage pack(const void* data, std::size_t bytes, DeviceStream& stream) = 0;
   /// Copies a message's data to `data` in the stream, once they are ready.
   virtual void unpack(void* data, HostMessage message, DeviceStream& stream) = 0;

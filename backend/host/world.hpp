@@ -36,7 +36,7 @@ std::unique_ptr<Device> make_host_device(const HostDeviceOptions& options);
 
 /// A HostWorld is made once per run and shared by its rank threads. Communicators may outlive it.
 ///
-/// Its communicators' calls return when their work is done, like those of a host device's streams. A send
+/// Its communicators' calls return when their work is done, like calls of a host device's streams. A send
 /// copies the data and does not wait for its receiver; all other calls wait for their partners. Sums are
 /// taken in the group's order, f32 and f64 in their own precision, bf16 in f32 and rounded once, so they have
 /// the same bits in every run.

@@ -151,7 +151,7 @@ class PatchEmbedding final : public InputEmbedding {
 
 /// A SoundEmbedding runs two convolutions of width 3 over the frames of a sound, with a zero frame at either
 /// end. A GELU follows each. The second convolution has stride 2 (Radford et al. 2022, Whisper). The columns
-/// of their weights hold the three frames one after the other. Frames after those of the last row count only
+/// of their weights hold the three frames one after the other. Frames after the last row's count only
 /// at the edge.
 class SoundEmbedding final : public InputEmbedding {
  public:

@@ -132,7 +132,8 @@ Tensor TransformerLayer::scaled(Tensor result, const Parameter* scale, Tensor& k
   return y;
 }
 
-/// Returns the gradient of what was scaled, of which there is one, and adds to that of the scale.
+/// Returns the gradient of the values before scaling, and adds to the gradient of the scale. @pre scale is
+/// set
 Tensor TransformerLayer::scaled_backward(const Tensor& d_sum, const Parameter* scale, Tensor& kept) const {
   rank_.kernels.column_products(store_.gradient_to_add_to(rank_, *scale), d_sum, kept);
   kept = {};
@@ -174,9 +175,9 @@ Tensor TransformerLayer::forward(Tensor x, const PackedSequences& sequences, Lay
   return out;
 }
 
-/// Returns the gradient of the input of the MLP's half from that of its output.
+/// Returns the gradient of the input of the MLP's half from the gradient of its output.
 Tensor TransformerLayer::mlp_backward(Tensor d_out, const PackedSequences& sequences, LayerTape& tape) const {
-  Tensor d_result;  // apart from that of the sum, where a scale lies between
+  Tensor d_result;  // differs from the gradient of the sum if there is a scale
   if (scale2_ != nullptr) d_result = scaled_backward(d_out, scale2_, tape.mlp);
   tape.d_out = scale2_ != nullptr ? std::move(d_result) : std::move(d_out);
   tape.d_out_all = all_rows(tape.d_out, sequences.rows);

@@ -82,8 +82,8 @@ void set(const Descriptor& socket, int level, int option, int value) {
   ::setsockopt(socket.number(), level, option, &value, sizeof value);  // unsupported options are ignored
 }
 
-/// Listens at the first available address. If none is available, the result is not open and errno is that of
-/// the last address.
+/// Listens at the first available address. If none is available, the result is not open and errno tells why
+/// the last address failed.
 Descriptor listen_on(const addrinfo* addresses) {
   int problem = 0;
   for (const addrinfo* a = addresses; a != nullptr; a = a->ai_next) {

@@ -54,7 +54,7 @@ void add_part(const ModelSpec& model, const TpMode& mode, double share, const Pr
   }
   profile.quanta = world->quanta();
   for (TpProfile& tables : profile.tp) {
-    if (!tables.part) tables.quanta = profile.quanta;  // those of the whole profile
+    if (!tables.part) tables.quanta = profile.quanta;  // the whole profile's
   }
   add_tables(profile, mode, encoder_quanta(world->quanta(), share), [&] {
     std::vector<LocalRank> ranks;

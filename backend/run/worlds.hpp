@@ -22,8 +22,8 @@ struct WorldKind {
   bool shares = false;     ///< two ranks can share a device, each with its own part; needs --partition if the
                            ///< device has that
   bool processes = false;  ///< each rank is a process started by a launcher; else all are in this one
-  /// Checks that the device is available. @throws Error (no_device), or (usage) without a launcher, that says
-  /// what is missing.
+  /// Checks that the device is available. @throws Error (no_device), or (usage) without a launcher, that
+  /// names the missing requirement.
   void (*require)();
   /// Makes the World of `ranks` ranks. @throws the errors of make_world()
   std::unique_ptr<World> (*make)(int ranks, const WorldOptions& options);

@@ -57,7 +57,7 @@ StepTimes step_times(const Program& program, const ProgramCosts& costs) {
   return {forward.take(), backward.take(), weight.take(), message.take()};
 }
 
-/// Returns how many encoder microbatches each rank can hold in addition to those of its LLM stage.
+/// Returns how many encoder microbatches each rank can hold in addition to its LLM stage's.
 std::vector<int> encoder_limits(const Plan& plan, const Program& program, const ProgramCosts& costs,
                                 Bytes usable) {
   const PipelineShape shape = plan_shape(plan);

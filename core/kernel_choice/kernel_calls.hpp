@@ -50,8 +50,8 @@ struct UnitCall {
 
 /// Returns the calls, of operations that have variants, that one rank makes in all passes of a unit; none
 /// without work. `work` is the encoder's for its units and the connector, otherwise the LLM's. The precision
-/// is not set. If tp does not divide a width or the vocabulary, the calls are those of a rank with one more
-/// column than the others, which then make different calls. @pre tp divides the heads
+/// is not set. If tp does not divide a width or the vocabulary, these are the calls of a rank with one more
+/// column than the others, whose calls then differ. @pre tp divides the heads
 std::vector<UnitCall> unit_kernel_calls(const ModelSpec& model, ProfileUnit unit, const TpMode& mode,
                                         const Workload& work);
 

@@ -31,8 +31,8 @@ struct KernelChoice {
   }
 };
 
-/// KernelChoices have the choices of one step. A key without a choice uses that of the nearest() measured
-/// key.
+/// KernelChoices have the choices of one step. A key without a choice uses the choice of the
+/// nearest() measured key.
 struct KernelChoices {
   std::map<KernelKey, KernelChoice> by_key;
   /// One in this many calls beyond the trials is timed, a different one in each step; 0: none.
@@ -52,7 +52,7 @@ struct KernelObservation {
   std::uint32_t variant = 0;
   std::uint32_t tried = 0;
   KernelStats used;       ///< times of the variant in use, in nanoseconds, scaled as in a KernelTable
-  KernelStats in_trials;  ///< those of `used` that alternated with trials
+  KernelStats in_trials;  ///< the part of `used` that alternated with trials
   KernelStats trials;     ///< times of the variant on trial
   double least_trial_ns = 0;
   double excess_ns = 0;  ///< sum of the unscaled time of calls on trial beyond `mean_ns`

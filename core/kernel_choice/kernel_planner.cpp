@@ -20,7 +20,7 @@ constexpr std::uint32_t kTimedOneOf = 16;
 constexpr std::int64_t kWait = 64;  // steps between trials
 constexpr double kMuchSlower = 2;
 constexpr double kTimingNs = 60;  // cost of timing one call
-constexpr double kUnknown = 4;    // expected time of an unknown variant, in that of the one in use
+constexpr double kUnknown = 4;    // expected time of an unknown variant, in times of the variant in use
 constexpr double kUnknownMax = 16;
 
 std::uint32_t bit_of(std::size_t variant) {

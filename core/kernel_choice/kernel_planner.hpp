@@ -41,7 +41,7 @@ struct KernelTrial {
   KernelStats used;
   double least_ns = 0;  ///< shortest of `own`
 
-  /// Returns the variant's mean time over that of the variant in use; 1 if unknown.
+  /// Returns the variant's mean time divided by the mean time of the variant in use; 1 if unknown.
   double ratio() const { return used.count > 0 ? own.mean / used.mean : 1; }
   /// Returns the same ratio for the variant's shortest call, so that one interrupted call does not rule it
   /// out.
@@ -64,7 +64,7 @@ struct KernelState {
 /// Learning takes each key through rounds of trials. In a round, a variant alternates with the one in use, so
 /// changes in the machine's pace affect both alike. After 2 calls each, variants are dropped whose shortest
 /// call takes over 1.5 times the best; after 8, those whose mean is over 1.15 times the best. After 32, the
-/// best one comes into use if its interval lies below that of the variant it alternated with; if the
+/// best one comes into use if its interval lies below the interval of the variant it alternated with; if the
 /// intervals overlap, nothing changes. 64 steps later, trials begin again with the variants that were not
 /// twice as slow, and with the default, which comes back if it is not slower. A key that ranks call only once
 /// per step alternates between steps.

@@ -59,7 +59,7 @@ std::vector<OrderStep> interleaved(const PipelineShape& shape, int rank) {
 }
 
 /// Returns how many microbatches each rank of an eager-1f1b holds. The numbers fall from rank to rank, down
-/// to those of 1f1b: a rank that held as many as the one before it would run each forward only after that
+/// to 1f1b's: a rank that held as many as the one before it would run each forward only after that
 /// rank's last backward, and the two would take turns.
 std::vector<int> eager_held(int ranks, const std::vector<int>& most_held) {
   std::vector<int> held;

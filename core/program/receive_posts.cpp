@@ -243,7 +243,7 @@ class DrainRun {
     if (posted_[message] == 0) ++open_[program_.messages[message].source];
   }
 
-  /// Posts a receive, after those of earlier messages from the same group.
+  /// Posts a receive, after the receives of earlier messages from the same group.
   void post(std::int32_t message) {
     if (message < 0 || posted_[message] != 0) return;
     post(earlier_[message]);

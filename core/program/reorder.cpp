@@ -151,7 +151,7 @@ class Reorderer {
   }
 
  private:
-  /// Copies the messages of the old program, then those of its first repetition, and so on.
+  /// Copies the messages of the old program, then the messages of its first repetition, and so on.
   void copy_messages() {
     const int old_count = old_.microbatches;
     new_.program.messages.clear();

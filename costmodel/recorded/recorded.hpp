@@ -106,8 +106,8 @@ struct PricedParts {
 ///    the same; a message between the same stages and dp ranks, with the same microbatch and bytes; a
 ///    collective of the same groups and bytes. The recorded program itself is priced as recorded.
 /// 2. the same shape: the mean over recorded instructions of this op, Stage and Work; else the WorkLine
-///    through those of this op and Stage (ignoring dp and ZeRO-1, which do not affect compute); else the
-///    line through those of this op on all stages. For collectives, the mean over those with as many
+///    through all of this op and Stage (ignoring dp and ZeRO-1, which do not affect compute); else the line
+///    through all of this op on all stages. For collectives, the mean over collectives with as many
 ///    participants and bytes. For messages, the fitted line, inside a node and between nodes apart.
 /// 3. the fallback's price times the median of recorded / predicted over the recorded instructions of this
 ///    op and kind of stage (encoder, LLM, both), or of this op, or of this kind, or of all. If only stages

@@ -18,7 +18,7 @@ struct RecipeArguments {
   std::map<std::string, std::string> places = {};  ///< "file:line" by option (without dashes) of the recipe
 };
 
-/// Returns the arguments together with those of the recipe that they name, with --recipe or as an argument
+/// Returns the arguments together with the recipe's. They name the recipe with --recipe or as an argument
 /// before all options. An option on the command line replaces the recipe's.
 /// @throws Error (usage) for wrong arguments, Error (input) with "file:line: key" for unknown keys and wrong
 /// values

@@ -31,7 +31,7 @@ std::string samples_csv(const std::vector<Sample>& samples) {
   return to_csv(table);
 }
 
-/// Returns, per sample, the forward FLOP of the encoder divided by those of the LLM.
+/// Returns, per sample, the encoder's forward FLOP divided by the LLM's.
 std::vector<double> flop_ratios(const ModelSpec& model, const std::vector<Sample>& samples) {
   std::vector<double> ratios;
   for (const Sample& sample : samples) {

@@ -1,4 +1,4 @@
-// dflop models, dflop clusters, dflop devices and dflop manual list what is available.
+// dflop models, dflop clusters, dflop devices and dflop manual list the available choices.
 #include <fmt/format.h>
 
 #include "backend/gpus.hpp"

@@ -124,7 +124,7 @@ std::string ranking_json(const PlanResult& result, const Table& ranking,
   return json_text(json);
 }
 
-/// Describes what is proven about the best plan, if anything.
+/// Describes the proof that the best plan has, if any.
 std::string describe_proof(const PlanResult& result, int gpus) {
   if (!result.bound) return "no bound is known for this planner and cost model";
   return fmt::format(

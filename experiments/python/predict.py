@@ -108,7 +108,7 @@ OTHERS = [
 
 
 def make_samples(count=32 * STEPS):
-    """Returns shapes like those of the bundled mix: pictures, videos and texts."""
+    """Returns shapes like the bundled mix's: pictures, videos and texts."""
     import random
 
     rng = random.Random(1)

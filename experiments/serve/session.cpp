@@ -126,7 +126,7 @@ class ServiceSession : public Session {
   /// Returns the iteration of the next pushed batch.
   std::uint64_t next_pushed() const { return window_.first() + window_.batches(); }
 
-  /// Adds a batch, given the costs of its samples. Returns the batches to schedule now: those of a full
+  /// Adds a batch, given the costs of its samples. Returns the batches to schedule now: all of a full
   /// window, or none.
   std::vector<std::vector<PushedAt>> add(const JsonValue& json, const std::vector<double>& costs) {
     const bool is_last = json.has("ends_window") && json.at("ends_window").boolean();

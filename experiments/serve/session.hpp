@@ -48,7 +48,7 @@ class Session {
  public:
   virtual ~Session() = default;
 
-  /// Returns what is the same in all iterations and needed before the first one. For a plan's session with
+  /// Returns values that all iterations share and that the client needs first. For a plan's session with
   /// programs, this is the "program" (program_json()) of a batch with one made-up sample per bin. Otherwise
   /// empty.
   virtual nlohmann::ordered_json opened() const = 0;

@@ -172,8 +172,7 @@ struct Scale {
   double y(double value) const { return y0 - kPanelHeight * value / most_y; }
 };
 
-/// Returns the text, shortened in its middle to what fits in so many pixels, with the whole of it to be seen
-/// under the pointer.
+/// Returns the text, shortened in its middle to fit into `pixels` pixels. Hovering shows the whole text.
 std::string fitted_text(double x, double y, std::string_view anchor, const std::string& text, double pixels) {
   const auto most = static_cast<std::size_t>(std::max(4.0, pixels / kCharacter));
   if (text.size() <= most) return svg_text(x, y, anchor, text);
@@ -318,8 +317,8 @@ std::string_view up_to(std::string_view text, std::initializer_list<std::string_
   return text.substr(0, end);
 }
 
-/// Returns a text in as many lines of so many pixels as it takes: its parts, which commas and semicolons
-/// part, stay whole, and of those that are too long for a line their words.
+/// Breaks a text into lines of at most `pixels` pixels: after commas and semicolons, and between words in
+/// parts that are too long for a line.
 std::vector<std::string> title_lines(std::string_view title, double pixels) {
   const auto most = static_cast<std::size_t>(pixels / kCharacter);
   std::vector<std::string> lines = {""};

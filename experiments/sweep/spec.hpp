@@ -1,5 +1,5 @@
 // A SweepSpec says what a sweep runs (a file of schema "dflop.sweep", version 1); run_sweep() runs it. The
-// results of a cell equal those of `dflop plan`, `dflop schedule` and `dflop simulate`, run one by one.
+// results of a cell equal the results of `dflop plan`, `dflop schedule` and `dflop simulate`, run one by one.
 #pragma once
 
 #include <functional>

@@ -49,7 +49,7 @@ struct SavedSettings {
 /// @throws Error (output)
 void save_checkpoint(const CheckpointFolder& folder, std::int64_t step, const SavedSettings& settings);
 
-/// ResumeSettings hold the settings that may differ from those of the run's earlier part.
+/// ResumeSettings hold the settings that may differ from the run's earlier part.
 struct ResumeSettings {
   std::set<std::string> given;  ///< options that the user gave now
   std::optional<DType> dtype;

@@ -105,7 +105,7 @@ std::string shares_option(const Stage& stage, const ProfileTables& profile) {
   return options;
 }
 
-/// Returns the command that measures tables of a mode in addition to those of a profile.
+/// Returns the command that adds a mode's tables to a profile.
 std::string command_for(const Stage& stage, const ProfileTables& profile, const std::string& path) {
   const TpMode mode = tp_mode(stage);
   const ProfileSettings& settings = profile.settings;

@@ -46,7 +46,7 @@ void assume_data(AssumptionBlock& block, const DataOrigin& data, std::int64_t lo
 void assume_preset(AssumptionBlock& block, const std::string& cluster,
                    const std::optional<Origin>& profile = {});
 
-/// Adds where the links in use differ from the links of the named cluster, and what is unusual about them.
+/// Adds where the links in use differ from the links of the named cluster, and their unusual properties.
 void assume_links(AssumptionBlock& block, const std::string& cluster, const ClusterSpec& taken);
 
 /// Adds the heads that a plan pads; nothing if its tp divides all heads. `row` names the plan if there are

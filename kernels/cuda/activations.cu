@@ -1,4 +1,4 @@
-// The formulas are those of kernels/host/activations.cpp.
+// These are the formulas of kernels/host/activations.cpp.
 #include <numbers>
 
 #include "kernels/cuda/themes.hpp"

@@ -139,7 +139,7 @@ struct QueryTile {
   int head;
   int first;
 
-  /// Returns the next queries: of the same head, or else those of the next head, from `start` on.
+  /// Returns the next queries: of the same head, or else of the next head, from `start` on.
   __device__ QueryTile next(int at_once, int start, int length) const {
     if (first + at_once < length) return {head, first + at_once};
     return {head + 1, start};

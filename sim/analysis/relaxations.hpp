@@ -11,7 +11,7 @@
 
 namespace dflop {
 
-/// A Relaxation says what is changed in a run.
+/// A Relaxation is a change to a run.
 struct Relaxation {
   enum class Kind : std::uint8_t {
     free_stage,          ///< compute of `stage`, including the optimizer, takes no time

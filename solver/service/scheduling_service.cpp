@@ -304,7 +304,7 @@ class SchedulingService::State : public std::enable_shared_from_this<State> {
     if (!problem.empty()) fail(self, item, problem);
   }
 
-  /// Takes an assignment if it is valid. Returns what is wrong with it, or nothing.
+  /// Takes an assignment if it is valid. Returns its error, or nothing.
   std::string offer(const AsyncSolver& self, AsyncItem& item, ScheduleResult found) {
     try {
       if (found.feasible()) validate(found.assignment, input_.plan, item.samples->size());

@@ -20,8 +20,8 @@ enum class ServiceMode : std::uint8_t {
   live,
 };
 
-/// A ServiceInput says what is scheduled and how. The service owns or shares all of it, because a scheduler
-/// that never returns may outlive the service.
+/// A ServiceInput has everything that the service schedules with. The service owns or shares all of it,
+/// because a scheduler that never returns may outlive the service.
 struct ServiceInput {
   /// Returns the samples of an iteration; null after the last iteration. A thread of the service calls it
   /// once for each iteration, in order, and waits for it to return.

@@ -14,7 +14,7 @@ namespace short_memory_test {
 
 using Strings = std::vector<std::string>;
 
-/// Returns what is done if memory is available at the n-th attempt; 0: never.
+/// Returns the remedies that are tried if memory is available at the n-th attempt; 0: never.
 Strings deeds(int there_at) {
   Strings done;
   int memory = 0;

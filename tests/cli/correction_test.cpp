@@ -173,7 +173,7 @@ TEST_F(CorrectionCommand, ACostThatWasNeverMeasuredIsMissing) {
 
 TEST_F(CorrectionCommand, FewNewSamplesAreNoDrift) {
   // Every 60th of the 12,800 planned records: 213, far fewer than 8 global batches of 128. If they were
-  // repeated, the range would be that of 1024 independent samples, less than half as wide as their own.
+  // repeated, they would count as 1024 independent samples, and the range would be less than half as wide.
   std::istringstream lines(read_all(box.path("traces/datasets/vision_mix.csv")));
   std::string few;
   int records = 0;

@@ -35,7 +35,7 @@ struct DataOfProcesses : testing::TinyTraining {
 };
 
 /// Each sample of the three batches is on one of two dp ranks, and that dp rank's two pipeline ranks read it.
-/// Only the first of them, which encodes the sample, decodes it. Losses equal those of one process.
+/// Only the first of them, which encodes the sample, decodes it. Losses equal one process's.
 TEST_F(DataOfProcesses, IsThatOfTheirRanks) {
   const auto all = std::make_shared<CountedDataset>(target->model, *samples, 1);
   HostWorld world(plan.ranks());

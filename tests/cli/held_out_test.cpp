@@ -61,7 +61,7 @@ struct HeldOut : ::testing::Test {
   }
 };
 
-/// Evaluations follow steps 2, 4 and the last one. Losses are bit-identical to those of a run without
+/// Evaluations follow steps 2, 4 and the last one. Losses are bit-identical to a run without
 /// evaluation.
 TEST_F(HeldOut, ChangesNoStep) {
   for (const char* plan : {"", "--tp 2 --pp 2 --microbatches 4 --pipeline-schedule zb-h1 "}) {

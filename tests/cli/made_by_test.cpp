@@ -89,7 +89,7 @@ TEST_F(MadeBy, MixingIsRefusedUnlessItIsMeant) {
   EXPECT_NE(mixed.err.find("dflop: note: p.json was made with other inputs"), std::string::npos) << mixed.err;
 }
 
-/// Samples of vision_mix.csv are longer than 100 tokens, and those of short.csv are not.
+/// Samples of vision_mix.csv are longer than 100 tokens, and samples of short.csv are not.
 TEST_F(MadeBy, OtherCutsAreNotedWhereTheyChangeSamples) {
   std::string rows = testing::read_all(sandbox.path("traces/datasets/vision_mix.csv"));
   rows.resize(rows.find('\n') + 1);

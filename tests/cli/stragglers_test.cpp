@@ -276,7 +276,7 @@ TEST(Stragglers, ALateRankIsMendedByTheWhatIfThatIsNamed) {
 }
 
 // In one of four steps, rank 1 takes 1.8 times as long or is 20 ms late. Mended, all steps take 69 ms. The
-// step before it is that of a fast rank, which takes just as long when it is as the others.
+// mended step takes as long as rank 1's previous step, in which rank 1 is fast.
 TEST(Stragglers, ARankThatIsBehindInOneStepIsMendedThere) {
   const Sandbox sandbox;
   const auto mended_ms = [&](const MadeRun& run) {

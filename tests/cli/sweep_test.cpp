@@ -136,7 +136,7 @@ TEST_F(SweepCells, TakeSamplesAsTheRecordsThatTheyAreMadeOf) {
   testing::expect_error(sandbox_.run("sweep --spec spec.json --out b.sqlite"), {"bad.json", "llm_number"});
 }
 
-// A batch of 16 takes each of two records 8 times, so its mean and deviation are those of the two records:
+// A batch of 16 takes each of two records 8 times, so its mean and deviation equal the two records':
 // for a and b they are (a + b) / 2 and |a - b| / 2. Without images nothing is encoded.
 TEST_F(SweepCells, SayWhatTheDataIsLike) {
   std::istringstream lines(testing::read_all(sandbox_.path("small.csv")));

@@ -61,7 +61,7 @@ TEST_F(TextModel, HasNoPlanWithEncoderRanks) {
   }
 }
 
-/// Losses equal those of one rank, whatever the plan, but f32 sums run in another order.
+/// Losses equal one rank's under every plan, except that f32 sums run in another order.
 TEST_F(TextModel, TrainsAlikeUnderEveryPlan) {
   const json expected = losses("");
   for (const char* wish : {"--tp 2 --microbatches 2", "--pp 2 --order zb-h1 --microbatches 4",

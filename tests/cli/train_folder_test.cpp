@@ -76,7 +76,7 @@ TEST_F(TrainFolder, WritesTheSameWithAndWithoutCheckpoints) {
   EXPECT_FALSE(sandbox.has("alone.part") || sandbox.has("alone/pieces") || sandbox.has("alone/.lock"));
 }
 
-/// The learning rate that suits random weights would ruin those of a released model.
+/// The learning rate that suits random weights would ruin a released model.
 TEST_F(TrainFolder, WantsALearningRateForWeightsOfAFolder) {
   const std::string run = "train --data d.csv --gbs 4 --steps 1 --model " + kModels + "internvl-300m-style ";
   testing::expect_error(sandbox.run(run),

@@ -102,7 +102,7 @@ TEST(ChartCurves, AreThinnedOutToTheExtremesOfEachPixel) {
   EXPECT_NEAR(most - least, 34.6, 0.11);
 }
 
-/// One value of 200 is a hundred times the others: the scale is theirs, and the title says what is cut off.
+/// One value of 200 is a hundred times the others: the scale suits the others, and the title reports the cut.
 TEST(ChartCurves, CutOffWhatLiesFarAboveNearlyAll) {
   ChartCurve curve;
   for (int i = 0; i < 200; ++i) curve.points.emplace_back(i, i == 3 ? 100.0 : 1.0);

@@ -475,7 +475,7 @@ TEST_F(Train, OnAGpuOrSaysWhyNot) {
   }
 }
 
-/// bf16 rounds, so its losses are close but not equal to those of f32. Its checkpoint holds master weights,
+/// bf16 rounds, so its losses are close but not equal to f32's. Its checkpoint holds master weights,
 /// from which a run in f32 resumes.
 TEST_F(Train, InBf16) {
   const std::vector<double> f32 = losses(train("--steps 3"));

@@ -13,7 +13,7 @@
 
 namespace dflop::testing {
 
-/// Returns names of so many variants for every operation.
+/// Returns the names of `variants` variants for every operation.
 inline VariantNames made_up_names(std::size_t variants) {
   VariantNames names;
   for (std::vector<std::string>& of_operation : names) {
@@ -48,8 +48,8 @@ struct MadeUpRun {
   std::function<int(std::int64_t step, int rank, const MadeUpKey& key)> calls =
       [](std::int64_t, int, const MadeUpKey& key) { return key.calls; };
 
-  /// A Step is what one step came to: the longest rank's time, all ranks' calls one by one, and the time of
-  /// all calls together beside what it would have been with the default alone.
+  /// A Step has the times of one step: the longest rank's, all ranks' calls one by one, and all calls
+  /// together, also as they would have been with only the default.
   struct Step {
     double elapsed_ns = 0;
     double all_ns = 0;

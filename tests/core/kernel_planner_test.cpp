@@ -152,7 +152,7 @@ TEST(KernelPlanner, LearnsWhereCallsDifferBetweenStepsAndRanks) {
   std::vector<RankKernels> ranks(3);
   for (int s = 0; s < 300; ++s) {
     const MadeUpRun::Step step = run.run(planner.next_step(), ranks, random);
-    // Each rank's n-th call takes the same variant as that of all others that have so many.
+    // Each rank's n-th call takes the same variant as every other rank's n-th call, if it has one.
     for (const auto& variants : step.variants) {
       const auto common = std::min(variants.size(), step.variants.front().size());
       EXPECT_TRUE(std::equal(variants.begin(), variants.begin() + static_cast<std::ptrdiff_t>(common),
@@ -210,8 +210,8 @@ TEST(KernelPlanner, FollowsDrift) {
 }
 
 TEST(KernelPlanner, IsNotFooledByAMachineThatSlowsDown) {
-  // Everything takes twice as long from step 200 on: what was measured before says nothing against what is
-  // in use.
+  // Everything takes twice as long from step 200 on: earlier measurements do not count against the variant in
+  // use.
   MadeUpRun run = run_of({{product_key(8), 40, {100e3, 80e3, 90e3}}}, 2);
   run.pace = [](std::int64_t step, int, std::size_t) { return step >= 200 ? 2.0 : 1.0; };
   KernelPlanner planner(KernelMode::learn, KernelTable(made_up_names(3)));

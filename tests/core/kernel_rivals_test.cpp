@@ -1,6 +1,6 @@
-// The planner beside two rules that others use, on made-up durations that drift: epsilon-greedy over the
-// means so far (Raducanu, Boncz and Zukowski 2013, "Micro Adaptivity in Vectorwise", start from it), and
-// tuning each key once, where it first comes, as PyTorch's TunableOp does.
+// Compares the planner with two other rules, on made-up durations that drift: epsilon-greedy over the means
+// so far (Raducanu, Boncz and Zukowski 2013, "Micro Adaptivity in Vectorwise", start from it), and tuning
+// each key once, at its first call, as PyTorch's TunableOp does.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -48,7 +48,7 @@ MadeUpRun random_run(std::uint64_t seed) {
   return run;
 }
 
-/// Times of all calls of a run, beside those of the default, and of the best at every moment.
+/// Total times of all calls of a run: of the rule, of the default, and of the best variant at every moment.
 struct Totals {
   double all = 0;
   double fixed = 0;

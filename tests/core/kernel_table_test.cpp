@@ -154,7 +154,7 @@ TEST(RankKernels, TellWhatTheyHaveSeen) {
   EXPECT_EQ(seen[0].trials, stats_of({13}));
   EXPECT_EQ(seen[0].used, stats_of({11, 11, 11}));
   EXPECT_EQ(seen[0].in_trials, stats_of({11}));
-  EXPECT_DOUBLE_EQ(seen[0].excess_ns, 26 - 20);  // its own time, less that of the usual call of its tokens
+  EXPECT_DOUBLE_EQ(seen[0].excess_ns, 26 - 20);  // its own time, less the usual time for its tokens
 }
 
 TEST(RankKernels, DoNotTakeAnInterruptionForASlowVariant) {

@@ -151,8 +151,8 @@ TEST(CorrectedCostModel, HardwareAsPredictedTeachesNothing) {
 
 TEST(CorrectedCostModel, LearnsWhatASlowSampleAdds) {
   // One LLM bucket is 0.1 s slower forward and 0.2 s backward, on each of two stages. The schedulers' cost of
-  // its samples must grow by 0.3 s and that of the others not at all, each within what the prior of one
-  // sample retains after 60 iterations: a share of at most about 1 / (0.5 x 60).
+  // its samples must grow by 0.3 s, and the cost of the others must not grow. The tolerance is what the prior
+  // of one sample retains after 60 iterations: a share of at most about 1 / (0.5 x 60).
   Setting s;
   const ShapeBucket slow = bucket_of(false, s.samples[7].llm());
   const SlowSamples hardware(s.base, false, slow, 0.1);

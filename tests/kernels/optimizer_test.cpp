@@ -58,7 +58,7 @@ TEST(AdamW, StepsEachValueAlone) {
 
 /// The gradient factor gives the same bits as gradients that were multiplied and rounded once beforehand.
 /// Both steps use the same memory: its alignment decides which values Eigen computes one by one, and such
-/// square roots may differ in the last bit from those of whole packets.
+/// square roots may differ in the last bit from square roots of whole packets.
 template <typename T>
 void expect_factor_alike() {
   Random random(67);

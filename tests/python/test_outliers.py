@@ -90,7 +90,7 @@ def test_each_item_comes_once_and_within_its_window(drop_last):
         assert all(drawn[item] // 3 == given[item] // 3 for item in drawn)
         assert drawn != given
         if not drop_last:
-            assert one.batch(8) == plain.batch(8), "the smaller last batch stays as it is"
+            assert one.batch(8) == plain.batch(8), "the smaller last batch stays unchanged"
 
 
 @pytest.mark.parametrize("taken", [0, 1, 4, 8, 10, 23])

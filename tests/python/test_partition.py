@@ -185,7 +185,7 @@ def test_level_exchanges_and_moves():
 
 
 class Polars:
-    """A DataFrame like those of polars: columns by name, no keys()."""
+    """A DataFrame like polars': columns by name, no keys()."""
 
     columns = ["llm", "encoder"]
 

@@ -31,7 +31,7 @@ def test_samples_are_described_as_schedules_do():
 
 
 class NumpyNumber:
-    """A number like those of numpy: it works as an index, but json cannot write it."""
+    """A number like numpy's: it works as an index, but json cannot write it."""
 
     def __init__(self, value):
         self._value = value

@@ -1,4 +1,4 @@
-"""Runs ranks under a plan: gradients and norm equal those of one process, to the last bit, for plans made by hand and
+"""Runs ranks under a plan: gradients and norm equal one process's, to the last bit, for plans made by hand and
 by planners. Numbers are whole and ranks are threads. tests/python/torch repeats this with torch on processes."""
 
 import copy

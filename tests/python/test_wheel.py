@@ -48,7 +48,7 @@ def test_the_wheel_installs_into_a_fresh_environment(source, tmp_path):
     assert version.stdout.startswith("dflop ")
     installed = tmp_path / "venv" / "lib" / f"python3.{sys.version_info[1]}" / "site-packages"
     assert (installed / "dflop" / "py.typed").exists()
-    # There is a license for each bundled library, including those of Cbc and its parts, and none for system libraries.
+    # There is a license for each bundled library, including Cbc and its parts, and none for system libraries.
     licences = set(os.listdir(installed / "dflop" / "licenses"))
     assert {"dflop", "coinor-libcbc3", "libtbb12", "liblapack3", "libgfortran5"} <= licences
     assert not [name for name in licences if name.startswith(("libc6", "lib32", "libstdc++", "zlib"))]

@@ -181,7 +181,7 @@ class Module:
         return x, tape
 
     def backward(self, tape, g):
-        """Returns the gradient of the input and those of the weights, a dict for each part."""
+        """Returns the gradients of the input and of the weights, a dict for each part."""
         found = []
         for part, x, rows in reversed(tape):
             g, gradients = part.backward(x, rows, g)

@@ -144,7 +144,7 @@ TEST(Candidates, WhereNothingFitsTheMostRecomputationComesFirst) {
   EXPECT_EQ(result.best.back().plan.recomputation, Recomputation::none);
 }
 
-// The objective is that of the chosen plan, not that of the plan evaluated last.
+// The result has the objective of the chosen plan, not of the plan evaluated last.
 TEST(Candidates, TheObjectiveIsThatOfTheBestPlan) {
   struct Told final : Planner {
     Plan any;

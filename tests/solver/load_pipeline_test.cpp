@@ -32,8 +32,8 @@ TEST(LoadPipeline, SharedEncoderWaitsForEveryDpRank) {
   EXPECT_DOUBLE_EQ(makespan(pipeline, loads), 24.0);
 }
 
-// If each replica has an encoder, the makespan is that of the slowest replica: rank 0 takes (2 + 1) * 3, rank
-// 1 (4 + 5) * 3.
+// If each replica has an encoder, the slowest replica sets the makespan: rank 0 takes (2 + 1) * 3, rank 1
+// (4 + 5) * 3.
 TEST(LoadPipeline, ReplicasAreIndependent) {
   const LoadPipeline pipeline = simple_load_pipeline({OrderKind::one_f_one_b, 2, 1, 1}, 1, 2, 0, 2.0);
   EXPECT_DOUBLE_EQ(makespan(pipeline, {{2, 4}, {1, 5}}), 27.0);

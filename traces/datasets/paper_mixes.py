@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes data sets with shapes close to those of the published evaluation out of the bundled records.
+"""Makes data sets with shapes close to the published evaluation's out of the bundled records.
 
     python3 traces/datasets/paper_mixes.py        # from the root; writes the files below, always the same
 

@@ -119,7 +119,7 @@ constexpr BandwidthKeys kRingBandwidth = {"node_ring_bandwidth_bytes_per_s", "no
                                           "node_ring_bandwidth_gbyte_per_s"};
 constexpr std::array<double, 3> kBytesOfUnits = {1, 1e9 / 8, 1e9};
 
-/// Returns the keys together with those of a bandwidth in all units.
+/// Returns the keys together with a bandwidth's keys in all units.
 std::vector<std::string_view> with_units(std::vector<std::string_view> keys, const BandwidthKeys& bandwidth) {
   keys.insert(keys.end(), bandwidth.begin(), bandwidth.end());
   return keys;

@@ -30,7 +30,7 @@ std::optional<std::string> exchange_key(const KinetoTrace& trace, const KinetoCo
   return fmt::format("{}|{}", group_key(c), *c.sequence);
 }
 
-/// Matches what is recorded; puts the others into `rest`, by group and name.
+/// Matches exchanges with recorded sequence numbers; puts the others into `rest`, by group and name.
 std::map<std::string, KinetoExchange> join_recorded(const std::vector<KinetoTrace>& traces,
                                                     std::map<std::string, std::vector<End>>& rest) {
   std::map<std::string, KinetoExchange> exchanges;
@@ -91,7 +91,7 @@ std::optional<std::int64_t> majority(const std::vector<std::int64_t>& numbers) {
   return std::nullopt;
 }
 
-/// Matches all communication; what is not recorded is matched by time.
+/// Matches all communication: by recorded sequence numbers, otherwise by time.
 std::vector<KinetoExchange> join(const std::vector<KinetoTrace>& traces) {
   std::vector<KinetoExchange> exchanges;
   std::map<std::string, std::vector<End>> rest;
@@ -122,7 +122,7 @@ std::vector<std::int64_t> number_differences(const std::vector<KinetoTrace>& tra
   return differences;
 }
 
-/// Returns the differences of the ends of `trace` from those of aligned ranks, at most one for each exchange.
+/// Returns how far the ends of `trace` are from the ends of aligned ranks, at most once for each exchange.
 std::vector<Nanoseconds> end_differences(const std::vector<KinetoTrace>& traces,
                                          const std::vector<KinetoExchange>& exchanges,
                                          const std::vector<KinetoClock>& clocks,

@@ -12,7 +12,7 @@ class InputError(DflopError, ValueError):
 
 
 class Infeasible(DflopError):
-    """Nothing satisfies the request, such as bins that obey a cap. `exit_code` and `stderr` are those of a command."""
+    """Nothing satisfies the request, such as bins that obey a cap. `exit_code` and `stderr` come from a command."""
 
     def __init__(self, message: str, exit_code: int = 3, stderr: str = "") -> None:
         super().__init__(message)
@@ -25,7 +25,7 @@ class ServerError(DflopError):
 
 
 class CommandError(DflopError):
-    """A dflop command failed. `exit_code` and `stderr` are those of the command."""
+    """A dflop command failed. `exit_code` and `stderr` come from the command."""
 
     def __init__(self, message: str, exit_code: int, stderr: str) -> None:
         super().__init__(message)

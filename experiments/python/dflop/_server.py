@@ -39,7 +39,7 @@ class Server:
         _servers.add(self)
 
     def submit(self, method: str, params: dict[str, Any], only: int | None = None) -> Future:
-        """Sends a request, and immediately returns the Future of its result. Its exceptions are those of `request`.
+        """Sends a request, and immediately returns the Future of its result. It has the same exceptions as `request`.
 
         only    the value of `starts` when the child for this request was started. If that child has ended, the request
                 fails, and no other child is started

@@ -10,8 +10,7 @@ StageGpus::StageGpus(const std::map<int, ClusterSpec>& gpus, const ModelSpec& mo
   for (const auto& [stage, other] : gpus) {
     ClusterSpec mixed = cluster;
     mixed.gpu = other.gpu;
-    mixed.software = other.software;  // only the kernels: messages and reductions remain those of the plan's
-                                      // cluster
+    mixed.software = other.software;  // only for kernels: messages and reductions use the plan's cluster
     mixed.software.message_overhead = cluster.software.message_overhead;
     mixed.software.node_ring_bandwidth_bytes_per_s = cluster.software.node_ring_bandwidth_bytes_per_s;
     costs_.try_emplace(stage, StageCost{mixed.gpu, AnalyticCostModel(model, mixed)});

@@ -155,7 +155,7 @@ Seconds time_to_end(const Timeline& timeline);
 std::vector<Seconds> run_all(std::size_t count, const std::function<Seconds(std::size_t)>& run);
 
 /// Replaces the times, rates and idle fraction of an evaluation by means over repeated runs of all its
-/// iterations. Its timelines and memory stay those of the first run.
+/// iterations. It keeps the timelines and memory of the first run.
 /// @param times, idle  of each iteration of each run; times of kStalledMakespan do not count
 /// @pre at least one run ends
 void take_means(Evaluation& evaluation, std::vector<Seconds> times, std::span<const double> idle);

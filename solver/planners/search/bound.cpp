@@ -557,7 +557,7 @@ class SearchBounds::PlanPrice {
     return std::max(modules.fullest[0] + modules.emptiest[1], modules.fullest[1] + modules.emptiest[0]);
   }
 
-  /// Returns the memory of the fullest GPU if microbatches are equal except those of the largest samples.
+  /// Returns the memory of the fullest GPU if all microbatches without the largest samples are equal.
   Bytes expected_memory(const HardBatch& batch) const {
     MemoryOfModules modules;
     for (std::size_t r = 0; r < ranks_.size(); ++r) {

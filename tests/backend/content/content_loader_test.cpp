@@ -106,8 +106,8 @@ TEST_F(ContentLoaderTest, TargetsAreCountedWithoutReading) {
     EXPECT_EQ(loader.trained_tokens(one), trained_tokens(data->read(one.id, false).tokens));
 }
 
-/// Batches follow each other in any order while threads load. The contents are always those of the requested
-/// batch.
+/// Batches follow each other in any order while threads load. The loader always returns the contents of the
+/// requested batch.
 TEST_F(ContentLoaderTest, GivesWhatWasAskedForInAnyOrder) {
   Random random(1);
   for (int round = 0; round < 300; ++round) {

@@ -1,4 +1,4 @@
-// Answers of real architectures equal those of transformers, token by token.
+// Answers of real architectures equal the answers of transformers, token by token.
 #include "backend/content/generator.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Losses and gradients of real architectures in bf16, with masters in f32, equal those of transformers except
-// for rounding.
+// Losses and gradients of real architectures in bf16, with masters in f32, equal transformers' except for
+// rounding.
 #include <gtest/gtest.h>
 
 #include <algorithm>

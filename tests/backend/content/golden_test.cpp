@@ -1,4 +1,4 @@
-// Losses and gradients of real architectures equal those of transformers under every plan.
+// Losses and gradients of real architectures equal transformers' under every plan.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ void take_few_rows_at_once(ModelSpec& model) {
   model.llm.logits_at_once = 7 * model.llm.vocabulary;
 }
 
-/// Rows in multiples of 32 pad all MLPs except those of width 96, and under tp 2 these, too.
+/// Rows in multiples of 32 pad all MLPs except MLPs of width 96, which they pad only under tp 2.
 TEST_P(GoldenModels, LossAndGradientsAreTheLibrarysUnderEveryPlan) {
   struct Numbers {
     DType dtype;

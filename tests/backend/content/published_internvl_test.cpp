@@ -165,7 +165,7 @@ TEST(PublishedInternVl, IsTheConvertedModel) {
   }
 }
 
-/// OpenGVLab's InternRMSNorm of queries and keys uses layer_norm_eps, unlike that of transformers.
+/// OpenGVLab's InternRMSNorm of queries and keys uses layer_norm_eps, unlike transformers' norm.
 TEST(PublishedInternVl, NormsOfQueriesHaveTheEpsilonOfAll) {
   std::ifstream in(testing::read_golden_model("internvl-6b-style").folder + "/config.json");
   json config = published_config(json::parse(in));

@@ -1,4 +1,4 @@
-// Tests the host's guarantees beyond those of every device.
+// Tests the guarantees that the host gives and other devices do not.
 #include <gtest/gtest.h>
 #include <sched.h>
 

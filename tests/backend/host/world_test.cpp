@@ -1,5 +1,5 @@
-// Tests the host's guarantees beyond those of every communicator: exact messages, sums in the group's order,
-// and sends that do not wait.
+// Tests the guarantees that the host's communicators give and others do not: exact messages, sums in the
+// group's order, and sends that do not wait.
 #include "backend/host/world.hpp"
 
 #include <gtest/gtest.h>

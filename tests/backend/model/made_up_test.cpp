@@ -86,7 +86,7 @@ TEST(Synthetic, PixelsAreThePatternOfTheClassAndNoise) {
       const std::vector<float> pixels = sequence_pixels(kSeed, sample, s);
       ASSERT_EQ(pixels.size(), (s < 2 ? 16U : 9U) * kPatchValues);
       for (std::size_t i = 0; i < pixels.size(); ++i) {
-        // 1 or -1 plus noise of less than 0.5, so the sign is that of the pattern, which all patches share.
+        // 1 or -1 plus noise of less than 0.5, so the pattern, which all patches share, decides the sign.
         EXPECT_GE(std::abs(pixels[i]), 0.5F);
         EXPECT_LE(std::abs(pixels[i]), 1.5F);
         if (positive.size() < kPatchValues) positive.push_back(pixels[i] > 0);

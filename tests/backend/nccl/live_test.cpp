@@ -1,5 +1,5 @@
 // Live runs with one process per rank, emulated by threads with a World each that share only a rendezvous and
-// a fake NCCL. Loss, gradients, parameters and timelines equal those of one process.
+// a fake NCCL. Loss, gradients, parameters and timelines equal one process's.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -117,7 +117,7 @@ double loss_of(const LiveRun& one, FakeProcess& process) {
 }
 
 /// Every step waits until its rank's device is idle. Receives are posted at the point that the receiving rank
-/// has reached when the message is sent, so no order hangs. The losses equal those of one process.
+/// has reached when the message is sent, so no order hangs. The losses equal one process's.
 TEST(NcclLive, NoOrderHangsWhereStepsWaitForTheDevice) {
   for (const OrderKind order : all_order_kinds()) {
     SCOPED_TRACE(to_string(order));
@@ -136,8 +136,8 @@ TEST(NcclLive, NoOrderHangsWhereStepsWaitForTheDevice) {
 }
 
 /// Gradients are summed in pieces during the backward that completes them. Nothing that waits for the device
-/// hangs, neither a step nor the compute of a backward between two sums. Losses and gradients equal those of
-/// one process.
+/// hangs, neither a step nor the compute of a backward between two sums. Losses and gradients equal one
+/// process's.
 TEST(NcclLive, SumsBesideBackwardsAreThoseOfOneProcess) {
   std::vector<Plan> plans{disaggregated_plan({1, 1, 3, {}}, {1, 1, 2, {}}, 3),
                           disaggregated_plan({1, 2, 1, {}}, {1, 1, 3, {}}, 2)};

@@ -42,7 +42,7 @@ void expect_same_bits(const std::map<Kind, WholeTensors>& found,
 
 class LiveEvaluation : public ::testing::TestWithParam<Family> {};
 
-/// Loss, weights, gradients and moments equal those of a run without evaluation, bit for bit.
+/// Evaluation does not change a bit of the run's losses, weights, gradients and moments.
 TEST_P(LiveEvaluation, ChangesNothing) {
   Random random(
       43, static_cast<std::uint64_t>(GetParam().order) * 8 + static_cast<std::uint64_t>(GetParam().layout));

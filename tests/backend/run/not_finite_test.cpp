@@ -62,7 +62,7 @@ TEST(NotFinite, ChangesNoWeightsAndMoments) {
   }
 }
 
-/// An infinite max norm scales nothing: steps are bit-identical to those of a plan without clipping.
+/// An infinite max norm scales nothing: steps are bit-identical to steps of a plan without clipping.
 TEST(NotFinite, WithoutALimitNothingIsClipped) {
   for (Plan plan : plans()) {
     SCOPED_TRACE(describe(plan));

@@ -1,5 +1,5 @@
-// Random plans, batches and assignments: loss, gradients and optimizer states equal those of one rank with
-// the whole batch in one microbatch, and repeated runs give the same bits.
+// Random plans, batches and assignments: loss, gradients and optimizer states equal the values of one rank
+// with the whole batch in one microbatch, and repeated runs give the same bits.
 #include <gtest/gtest.h>
 
 #include "core/program/lowering.hpp"

@@ -97,8 +97,8 @@ void save(LiveRun& run, const std::string& folder, std::int64_t step) {
   run.executor->save(folder, index);
 }
 
-/// The processes' checkpoint is bit-identical to that of one process with all ranks, and so is the training
-/// after it.
+/// The processes' checkpoint is bit-identical to the checkpoint of one process with all ranks, and so is the
+/// training after it.
 TEST_F(LiveProcesses, WriteTheCheckpointOfOneProcess) {
   const std::vector<Sample> samples = live_samples(12, 5);
   const std::string apart = folder_ + "/apart";

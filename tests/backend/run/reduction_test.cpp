@@ -96,7 +96,7 @@ TEST(LiveReduction, NoGradientOfTheStepBeforeIsRead) {
 }
 
 /// Each of the seven layers completes more gradients, and complete gradients no longer change. After the last
-/// layer, all gradients are complete except those of patches and norms, which come first.
+/// layer, all gradients are complete except the gradients of patches and norms, which come first.
 TEST(LiveReduction, WhatIsCompleteStays) {
   const auto [snapshots, all] = backward_of(testing::live_model());
   ASSERT_EQ(snapshots.size(), 7U);

@@ -1,4 +1,4 @@
-// For every plan, loss and gradients of a global batch equal those of one rank that has the whole batch.
+// For every plan, loss and gradients of a global batch equal the values of one rank that has the whole batch.
 #include <gtest/gtest.h>
 
 #include "tests/backend/run/live_model.hpp"

@@ -197,7 +197,7 @@ TEST(LiveTimeline, MemoryComesAndGoes) {
                   (points[i].time == usage.peak_time && points[i].activations == usage.peak_activations &&
                    points[i].buffers == usage.peak_buffers);
       }
-      EXPECT_EQ(points.back().activations, points.front().activations);  // those of forwards are freed
+      EXPECT_EQ(points.back().activations, points.front().activations);  // forwards' activations are freed
       EXPECT_GT(usage.model_state.total().count, 0);
       EXPECT_EQ(usage.peak_memory, usage.model_state.total() + most);
       EXPECT_TRUE(at_peak);

@@ -26,7 +26,7 @@ TEST(Worlds, AnotherNameIsAnErrorOfUsage) {
 }
 
 /// Every kind in the table is found by its name, and makes a World with the requested number of ranks in one
-/// process or says what is missing.
+/// process or names the missing requirement.
 TEST(Worlds, EveryKindMakesItsWorldOrSaysWhyNot) {
   for (const WorldKind& kind : world_kinds()) {
     const std::string name(kind.name);

@@ -25,8 +25,8 @@ def run_ranks(world, function, *args, timeout=60):
     """Returns the results of function(rank, world, *args) on each of `world` ranks, in the order of ranks.
 
     The function runs with the gloo process group initialized and one compute thread. It must be a module-level
-    function, as it is pickled along with its arguments and results. Raises RanksFailed with the tracebacks of the ranks
-    that raise, die, or have not ended after `timeout` seconds.
+    function, because it is pickled along with its arguments and results. Raises RanksFailed with the tracebacks of the
+    ranks that raise, die, or have not ended after `timeout` seconds.
     """
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="dflop-ranks") as folder:

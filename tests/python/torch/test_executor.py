@@ -58,7 +58,7 @@ def one_thread():
 
 
 def check_gradients(plans, dtype, tolerances, server, clip_norm=None, samples=None):
-    """Compares plans' gradients on all ranks with those of one process: largest difference over the largest value.
+    """Compares plans' gradients on all ranks with one process's: largest difference over the largest value.
     Plans that clip do so at `clip_norm`. `samples` are for a text model whose ends are tied."""
     by_ranks, tied = {}, samples is not None
     for seed, (plan, tolerance) in enumerate(zip(plans, tolerances)):
@@ -115,7 +115,7 @@ def test_gradients_of_random_plans_are_those_of_one_process(server):
 
 
 def test_gradients_of_planned_plans_are_those_of_one_process(server, tmp_path):
-    # Half of the planners' plans clip, at a norm far below that of the model's gradients.
+    # Half of the planners' plans clip, far below the norm of the model's gradients.
     plans = [plan for _, plan in planned(tmp_path)]
     assert sum(bool(plan.get("clip_gradients")) for plan in plans) == 20
     check_gradients(plans, torch.float64, [1e-12] * len(plans), server, clip_norm=0.01)
@@ -166,7 +166,7 @@ def gradients_of_deaf_stages(rank, world, program):
 @pytest.mark.parametrize("order", ["1f1b", "zb-h1"])
 def test_a_stage_that_does_not_use_its_input_keeps_its_gradients(order, server):
     # Four microbatches of one sample, each of one row: stage 1 uses its input in microbatches 0 and 2, so the gradient
-    # of stage 0 is 2 of 4 tokens, and that of stage 1 counts all four.
+    # of stage 0 counts 2 of 4 tokens, and the gradient of stage 1 counts all four.
     plan = make_plan("uniform", order, (2, 1), (2, 1), 4, 4)
     plan["encoder"]["layers"], plan["llm"]["layers"] = [4, 0], [1, 5]  # both stages have rows of the LLM
     samples = [dflop.make_sample(1) for _ in range(4)]

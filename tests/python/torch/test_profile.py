@@ -43,7 +43,7 @@ class Takes(torch.autograd.Function):
 
 
 class Layer(torch.nn.Module):
-    """Takes t seconds forward, 2t for the gradient of its input and 3t for that of its weight.
+    """Takes t seconds forward, 2t for the gradient of its input and 3t for the gradient of its weight.
 
     t is TOKEN for each token plus PAIR for each pair of tokens of a sequence.
     """

@@ -1,7 +1,7 @@
 """A small multimodal model of packed rows for tests: any layers in any stages, and the same in one process.
 
 A sequence of 4 n encoder tokens becomes n LLM tokens. Encoder layers mix the tokens of a sequence, and LLM layers mix
-those of a sample from left to right, so a misplaced row changes the result. Contents are generated from a sample's
+a sample's tokens from left to right, so a misplaced row changes the result. Contents are generated from a sample's
 number.
 """
 

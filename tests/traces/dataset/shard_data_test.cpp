@@ -1,4 +1,4 @@
-// Tars become samples whose shapes, from headers, are those of what is decoded.
+// Tars become samples whose shapes, read from headers, equal the shapes of the decoded contents.
 #include "traces/dataset/shard_data.hpp"
 
 #include <gtest/gtest.h>

@@ -118,7 +118,7 @@ TEST(Dtype, InfinityStaysAndNanStaysNan) {
   EXPECT_EQ(to_bf16_bits(1e300), 0x7F80);
   EXPECT_EQ(to_bf16_bits(-1e-300), 0x8000);
   EXPECT_TRUE(std::isnan(decode_one<float>(Dtype::bf16, to_bf16_bits(std::nan("")))));
-  // A NaN whose upper 16 bits equal those of infinity.
+  // A NaN whose upper 16 bits equal infinity's.
   const std::uint32_t low = 0x7F80'0001;
   float value = 0;
   std::memcpy(&value, &low, sizeof value);

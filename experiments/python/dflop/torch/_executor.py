@@ -93,8 +93,8 @@ class Executor:
 
     Trained parameters are f32, bf16 or f64: gradients are summed undivided, and divided by the number of tokens at the
     end, for which the range of f16 is too small. Without an `optimizer`, the caller does steps and zero_grad(), and
-    also clipping, unless the plan clips. In that case, clipping comes before gradients are added to those of earlier
-    steps.
+    also clipping, unless the plan clips. In that case, clipping comes before gradients are added to earlier steps'
+    gradients.
 
     The modules and optimizers of this rank are in the dicts `modules` and `optimizers`, by stage number. `stages` has
     these numbers, and `program` is the plan's Program without a batch, with the `stages` and `groups` of all ranks.
@@ -851,7 +851,7 @@ class _Step:
             self._add_earlier(i.stage)
 
     def _add_earlier(self, stage):
-        """Returns the gradients of earlier steps to their parameters, and adds those of this step to them."""
+        """Returns the gradients of earlier steps to their parameters, and adds this step's gradients to them."""
         for parameter, earlier in self._earlier.get(stage, ()):
             if parameter.grad is not None:
                 earlier.add_(parameter.grad)

@@ -47,7 +47,7 @@ def stage_steps(order):
 
     `order` is the path of a file of schema dflop.order (`dflop simulate --order-out`), the contents of such a file, or
     its lists of steps, whose chunks then go round-robin. Ranks without chunks whose neighbors have chunks, such as
-    those of an encoder, come first. Raises InputError for an invalid order.
+    an encoder's ranks, come first. Raises InputError for an invalid order.
     """
     where = "order"
     if isinstance(order, (str, os.PathLike)):
@@ -211,7 +211,7 @@ class Schedule(_PipelineScheduleRuntime):
     `stages` are the Stages of this rank; for `order` see stage_steps(). loss_fn(output, target) returns the sum over
     the tokens of a microbatch. Gradients are not scaled by the number of microbatches (scale_grads=False): the loss of
     a batch is the sum of the losses of all its tokens / `tokens`, regardless of how they are distributed over
-    microbatches. `options` are those of torch's schedules. Raises InputError if stages do not fit the order.
+    microbatches. `options` are passed on to torch's schedule. Raises InputError if stages do not fit the order.
     """
 
     def __init__(self, stages, order, loss_fn=None, **options):

@@ -108,8 +108,8 @@ def profile(
 
     Times are medians of `repetitions` after a warm-up, by CUDA events if modules are on a GPU. With `split` the input
     and weight parts of the backward pass are measured with the functions of torch.distributed.pipelining. Without it,
-    the whole pass is measured: half of it counts as the weight part, except for attention, which has none. Bytes are
-    those of the input and of the tensors kept for the backward pass, without parameters. If torch.distributed is
+    the whole pass is measured: half of it counts as the weight part, except for attention, which has none. Bytes
+    count the input and the tensors kept for the backward pass, without parameters. If torch.distributed is
     initialized, all ranks call this at the same time, messages and all-reduces are measured too, and rank 0 writes the
     file. Otherwise messages and all-reduces cost nothing. `optimizer` makes the optimizer whose step is measured, on
     parameters of its own; None: no cost. Gradients of the modules are None afterwards.

@@ -49,8 +49,8 @@ class StageDescription(NamedTuple):
 
 
 class Collective(NamedTuple):
-    """What groups sum: `gradients`, those of the instruction's stage; `joined_ends`, the gradients of an embedding and
-    a head that are the same matrix; or `norm`, the squares of all gradients."""
+    """What groups sum: `gradients`, the gradients of the instruction's stage; `joined_ends`, the gradients of an
+    embedding and a head that are the same matrix; or `norm`, the squares of all gradients."""
 
     groups: list[int]
     bytes: int

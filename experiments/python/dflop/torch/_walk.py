@@ -1,4 +1,4 @@
-"""A Walk runs one rank's instructions: which rows go where, how long they are kept, and what is summed when.
+"""A Walk runs one rank's instructions: which rows go where, how long they are kept, and which sums run when.
 
 Its `work` defines what rows, modules and gradients are, so a Walk does not need torch. The work of an Executor computes
 with torch over torch.distributed, the work of a test with plain numbers.
