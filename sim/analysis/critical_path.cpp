@@ -243,7 +243,8 @@ class PathWalk {
                                [&](const Entry& entry) { return entered_at(entry) == time_; });
       const bool entered = last != entries.end();
       if (!entered)
-        last = std::find_if(entries.begin(), entries.end(), [&](const Entry& e) { return held_up(e); });
+        last = std::find_if(entries.begin(), entries.end(),
+                            [&](const Entry& e) { return held_up_by(e) != kNone; });
       require(last != entries.end(), "nobody came last to collective {}", collective);
       const std::uint16_t stage = program_.instructions[last->instruction].stage;
       links_.push_back({PathLinkKind::collective, Op::all_reduce, stage, to_stage, last->group, group_, -1,
@@ -251,13 +252,21 @@ class PathWalk {
       group_ = last->group;
       if (entered) return leave_collective(*last);
       to_stage = stage;
-      collective = last->before;
+      collective = held_up_by(*last);
     }
   }
 
-  /// Returns whether the collective that the participant ran before ends now.
-  bool held_up(const Entry& entry) const {
-    return entry.before != kNone && end_of(span_at(entries_[entry.before].front().instruction)) == time_;
+  /// Returns the collective that ends now and for which a participant's collective waited: the one before it
+  /// in the same queue, or one of Collective::after; kNone if there is none.
+  std::int64_t held_up_by(const Entry& entry) const {
+    const auto ends_now = [&](std::int64_t collective) {
+      return end_of(span_at(entries_[collective].front().instruction)) == time_;
+    };
+    if (entry.before != kNone && ends_now(entry.before)) return entry.before;
+    const std::vector<std::int32_t>& after =
+        program_.collectives[program_.instructions[entry.instruction].index].after;
+    const auto found = std::ranges::find_if(after, ends_now);
+    return found == after.end() ? kNone : *found;
   }
 
   void leave_collective(const Entry& last) {

@@ -115,6 +115,21 @@ TEST(CriticalPath, GoesOverCollectivesThatWaitedForEachOther) {
                        {PathLinkKind::collective, Op::all_reduce, 0, 0, -1, 13, 5}});
 }
 
+// As above, but in a recording the second collective is in a queue of its own and waits for the first.
+TEST(CriticalPath, GoesOverCollectivesThatWaitedForOnesOfAnotherQueue) {
+  const std::vector<Instruction> list = {kForward, start(0), start(1), kBackward, wait(0), wait(1)};
+  const Collective second{{0, 1}, Bytes{64}, 0, CollectiveSum::gradients, 1, {0}};
+  PricedProgram priced = make_program({list, list}, {}, {{{0, 1}, Bytes{64}}, second});
+  for (const std::size_t group : {0, 6}) {
+    priced.costs.instruction[group] = Nanoseconds(3);
+    priced.costs.instruction[group + 3] = Nanoseconds(1);
+  }
+  priced.costs.collective = {Nanoseconds(10), Nanoseconds(5)};
+  expect_path(priced, {{kCompute, Op::forward, 0, 0, 0, 0, 3},
+                       {PathLinkKind::collective, Op::all_reduce, 0, 0, -1, 3, 10},
+                       {PathLinkKind::collective, Op::all_reduce, 0, 0, -1, 13, 5}});
+}
+
 // Group 0 sends at 4 and the message takes 6. Group 1 is busy until 10, exactly when the message arrives:
 // nobody waits, and the path stays in group 1.
 TEST(CriticalPath, StaysInItsGroupWhereAMessageIsJustInTime) {

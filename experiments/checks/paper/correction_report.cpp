@@ -14,6 +14,7 @@ namespace {
 constexpr double kCellWidth = 230;
 constexpr double kCellHeight = 130;
 constexpr double kGap = 22;
+constexpr double kCaptionWidth = 800;
 constexpr double kTitle = 34;
 constexpr double kLeftOfCells = 44;
 constexpr double kFoot = 46;
@@ -110,7 +111,8 @@ std::string correction_svg(const std::vector<CorrectionCell>& cells) {
   const std::size_t rows = (cells.size() + columns - 1) / columns;
   const double width = kCellWidth + kLeftOfCells + kGap;
   const double height = kTitle + kCellHeight + kFoot;
-  std::string out = svg_open(width * static_cast<double>(columns), height * static_cast<double>(rows) + 24);
+  std::string out = svg_open(std::max(width * static_cast<double>(columns), kCaptionWidth),
+                             height * static_cast<double>(rows) + 24);
   for (std::size_t c = 0; c < cells.size(); ++c) {
     const std::size_t row = c / columns;
     out += fmt::format("<g transform='translate({:.1f},{:.1f})'>{}</g>",
