@@ -21,8 +21,8 @@ enum class Activation : std::uint8_t {
   swiglu,  ///< gated: silu(gate) * up
 };
 
-/// A RopeScaling slows rotary positions down, the slower pairs more (Llama 3.1; transformers
-/// modeling_rope_utils.py, "llama3").
+/// A RopeScaling slows the rotation of pairs down, and more for pairs that rotate slowly (Llama 3.1;
+/// transformers modeling_rope_utils.py, "llama3").
 struct RopeScaling {
   double factor = 1;
   double low_frequency_factor = 1;
@@ -32,16 +32,16 @@ struct RopeScaling {
   bool operator==(const RopeScaling&) const = default;
 };
 
-/// A Rotary sets the angles by which queries and keys are rotated: pair i of a head by a row's position times
-/// base^(-2 i / head_dim).
+/// A Rotary sets the angles by which queries and keys are rotated. The angle of pair i of a head is the row's
+/// position times base^(-2 i / head_dim).
 struct Rotary {
   double base = 10'000;
   std::optional<RopeScaling> scaling = std::nullopt;
-  /// If a row has several positions, such as time, height and width: the number of pairs that each position
-  /// rotates, in order. Empty if a row has one position.
+  /// If a row has several positions, such as time, height and width, these are the numbers of pairs that each
+  /// of them rotates, in order. Empty if a row has one position.
   std::vector<int> sections = {};
-  /// Each section has the frequencies of a head of the section's width (2-D positions of a picture), rather
-  /// than the frequencies of its pairs in the whole head (M-RoPE).
+  /// True: each section rotates like a head of the section's width (2-D positions of a picture). False: its
+  /// pairs rotate with their frequencies in the whole head (M-RoPE).
   bool sections_restart = false;
 
   int axes() const { return sections.empty() ? 1 : static_cast<int>(sections.size()); }
@@ -59,18 +59,18 @@ struct LayerForm {
   Activation activation = Activation::gelu_tanh;
   std::optional<Rotary> rotary = Rotary{};
   bool qk_norm = false;          ///< one RMS norm of queries and one of keys, each over all heads together
-  double qk_epsilon = 1e-6;      ///< of these two norms
-  bool layer_scale = false;      ///< each half of a layer is multiplied by a learned vector
+  double qk_epsilon = 1e-6;      ///< epsilon of the two norms of qk_norm
+  bool layer_scale = false;      ///< the outputs of attention and MLP are each multiplied by a learned vector
   double layer_scale_start = 1;  ///< initial values of that vector
-  /// This says, for each layer of the module, whether it attends within windows or to whole sequences. Empty:
-  /// no layer has windows.
+  /// Element i says whether layer i of the module attends only within windows instead of to whole sequences.
+  /// Empty: no layer has windows.
   std::vector<bool> windowed = {};
 
   bool operator==(const LayerForm&) const = default;
 };
 
-/// Returns the presets' form: layer norms, GELU and biases without a gated MLP; RMS norms, SwiGLU and no
-/// biases with one.
+/// Returns the form of the presets' layers. With a gated MLP they have RMS norms, SwiGLU and no biases;
+/// otherwise layer norms, GELU and biases.
 inline LayerForm preset_form(bool gated_mlp) {
   LayerForm form;
   if (!gated_mlp) return form;
@@ -89,8 +89,8 @@ enum class FrontKind : std::uint8_t {
 /// An EncoderFront describes the part of an encoder before its first layer.
 struct EncoderFront {
   FrontKind kind = FrontKind::patches;
-  int values = 48;         ///< of a patch or frame
-  bool bias = false;       ///< of patches; convolutions always have one
+  int values = 48;         ///< numbers in a patch or frame
+  bool bias = false;       ///< bias of the patches' linear layer; convolutions always have one
   bool class_row = false;  ///< each sequence begins with one learned row
   std::int64_t table = 0;  ///< rows of the position table; 0: none
   bool frozen_table = false;
@@ -143,7 +143,7 @@ struct Architecture {
   EncoderFront front;
   ConnectorForm connector;
   PictureGeometry picture;
-  bool newline = false;  ///< a learned row of the LLM ends rows of a picture
+  bool newline = false;  ///< a learned LLM row follows each row of a picture
   std::int64_t image_token = -1;
   std::int64_t video_token = -1;
   std::int64_t audio_token = -1;

@@ -13,7 +13,7 @@ namespace dflop {
 /// A Link describes one tier of links. A message of b bytes takes latency + b / bandwidth.
 struct Link {
   Seconds latency{0};
-  double bandwidth_bytes_per_s = 0;  ///< one direction, one GPU; as achieved, not as advertised
+  double bandwidth_bytes_per_s = 0;  ///< of one GPU in one direction; as achieved, not as advertised
 
   bool operator==(const Link&) const = default;
 };
@@ -42,7 +42,8 @@ struct SoftwareSpec {
   std::string name;
   double gemm_efficiency = 0;
   double gemm_half_tokens = 0;  ///< tokens at which a matrix product reaches half of gemm_efficiency
-  double gemm_half_width = 0;   ///< the same for the narrower of a product's per-rank widths
+  /// A product reaches half of gemm_efficiency at this width on a rank: the smaller of inputs and outputs.
+  double gemm_half_width = 0;
   double attention_forward_efficiency = 0;
   double attention_backward_efficiency = 0;
   double attention_half_tokens =
@@ -79,8 +80,8 @@ struct GrantedShares {
 /// neither, as in a live run.
 GrantedShares granted_shares(const GpuSpec& gpu, double share);
 
-/// Returns the GPU of a rank. Ranks from `shared_gpus` on share the GPUs of the ranks before; with
-/// `shared_gpus` = 0, each rank has its own GPU.
+/// Returns the GPU of a rank. Ranks r and r + `shared_gpus` share GPU r. If `shared_gpus` is 0, each rank has
+/// its own GPU.
 constexpr int device_of(int rank, int shared_gpus) {
   return shared_gpus > 0 ? rank % shared_gpus : rank;
 }
@@ -96,19 +97,20 @@ inline constexpr NameTable<CollectiveAlgorithm, 4> kNames<CollectiveAlgorithm> =
      {CollectiveAlgorithm::tree, "tree"},
      {CollectiveAlgorithm::fastest, "fastest"}}};
 
-/// LeafSwitches describe the switches between nodes. Without contention they add no time to inter_node's.
+/// LeafSwitches describe the switches between nodes. Without contention they add no time to
+/// ClusterSpec::inter_node.
 struct LeafSwitches {
   int nodes = 0;                ///< nodes under each leaf switch; 0: one switch for all nodes
-  double oversubscription = 1;  ///< bandwidth of the network cards below over bandwidth of the uplinks
+  double oversubscription = 1;  ///< bandwidth of a switch's network cards / bandwidth of its uplinks
 
   bool operator==(const LeafSwitches&) const = default;
 };
 
-/// A NodeGroup is a run of consecutive nodes of a mixed cluster whose GPUs have one type.
+/// A NodeGroup has consecutive nodes of a mixed cluster whose GPUs all have the same type.
 struct NodeGroup {
   int nodes = 0;
   GpuSpec gpu;
-  SoftwareSpec software = {};  ///< only its kernel times; messages and reductions follow the cluster's
+  SoftwareSpec software = {};  ///< only for kernel times; messages and reductions use the cluster's
 
   bool operator==(const NodeGroup&) const = default;
 };
@@ -123,7 +125,7 @@ struct ClusterSpec {
   Link inter_node;  ///< per GPU
   LeafSwitches leaf = {};
   CollectiveAlgorithm collectives = CollectiveAlgorithm::hierarchical;
-  SoftwareSpec software = {};               ///< in a mixed cluster, the kernels of the first nodes
+  SoftwareSpec software = {};               ///< in a mixed cluster, kernel times are the first group's
   std::vector<NodeGroup> node_groups = {};  ///< only in a mixed cluster; ranks are placed in this order
   bool placeholder = false;  ///< speeds are round figures that should be replaced by measured ones
 
@@ -135,15 +137,16 @@ struct ClusterSpec {
   const GpuSpec& gpu_of(int device) const;
   /// Returns the sum of peak_flop_per_s over all GPUs.
   double peak_flop_per_s() const;
-  /// Returns a cluster of one type, with the GPU and kernels of `group` on all nodes and the same links.
+  /// Returns this cluster with the GPU and kernel times of `group` on all nodes. Its links stay the same.
   ClusterSpec with_gpus_of(const NodeGroup& group) const;
 
   bool operator==(const ClusterSpec&) const = default;
 };
 
-/// Replaces a cluster's nodes by groups of several types. Messages and reductions still follow the cluster's
-/// own software. If all groups are alike, the result is a cluster of one type. @pre there is at least one
-/// group, and each has at least one node
+/// Replaces a cluster's nodes by groups of nodes, which may have different GPU types. Messages and reductions
+/// still follow the cluster's own software. If all groups have the same GPU and software, the result is a
+/// cluster of one type.
+/// @pre there is at least one group, and each has at least one node
 void set_node_groups(ClusterSpec& cluster, std::vector<NodeGroup> groups);
 
 }  // namespace dflop

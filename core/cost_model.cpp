@@ -10,9 +10,9 @@
 namespace dflop {
 namespace {
 
-/// Adds the hub's buffers in addition to its own work: all outputs of a microbatch when it forwards them
-/// after its forward, and as many gradients before its backward. They are held during compute, so they count
-/// there.
+/// Adds the buffers in which the hub holds the messages that it forwards: the outputs of a microbatch after
+/// its forward, and as many bytes of gradients before its backward. They count toward the workspace of that
+/// compute.
 void add_hub_buffers(const Program& program, ProgramCosts& costs) {
   if (program.hub < 0) return;
   std::vector<Bytes> passed_on(program.microbatches);

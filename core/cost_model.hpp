@@ -17,16 +17,16 @@ struct ProgramCosts {
   std::vector<Nanoseconds> message;      ///< per message: uncontended time from the send to the arrival
   std::vector<Nanoseconds> collective;   ///< per collective: time from the last arrival to the end
   std::vector<ModelState> model_state;   ///< per group and rank, summed over all stages that the group runs
-  /// This is the change of kept activations, per instruction and rank. A forward has what it keeps for the
-  /// backward of its microbatch and stage. A backward_input has what it keeps additionally until the
-  /// backward_weight: the activations that recomputation brought back; below 0 if frozen parts leave less to
-  /// keep. A backward or backward_weight has the bytes it frees, which is the sum of these. All other
-  /// instructions have zero.
+  /// For each instruction, this is the number of activation bytes that it keeps or frees on one rank. A
+  /// forward keeps bytes for the backward of its microbatch and stage. A backward_input keeps additional
+  /// bytes until the backward_weight: the activations that recomputation brought back. Its number is negative
+  /// if frozen parts leave less to keep. A backward or backward_weight frees the sum of these bytes; its
+  /// number is positive, too. All other instructions have zero.
   std::vector<Bytes> activation;
   std::vector<Bytes> workspace;  ///< per instruction and rank: held only while it runs. `activation` and
                                  ///< `workspace` may both be empty, which means zero everywhere
-  /// Each instruction uses this fraction of a GPU's memory bandwidth, in [0, 1], while it runs without a
-  /// neighbor at its stage's share. Empty if no GPU is shared.
+  /// For each instruction, this is the fraction of a GPU's memory bandwidth, in [0, 1], that it uses while no
+  /// neighbor runs on the rest of the GPU. Empty if no GPU is shared.
   std::vector<double> bandwidth = {};
 
   Bytes activation_of(std::size_t i) const { return activation.empty() ? Bytes{} : activation[i]; }
@@ -76,15 +76,15 @@ class CostModel {
     return compute(Op::forward, stage, work) + compute(Op::backward, stage, work);
   }
 
-  /// Returns a lower bound on compute() that is convex and nondecreasing in the work's counts, as long as
-  /// each module's work is either always or never empty. Lower bounds over all assignments or plans rest on
-  /// it. None if the model knows no such function.
+  /// Returns a lower bound on compute(); nullopt if the model knows none. The bound is convex and
+  /// nondecreasing in the work's counts among works in which the same modules are empty. Lower bounds over
+  /// all assignments or plans rely on it.
   virtual std::optional<Seconds> convex_floor(Op, const Stage&, const Work&) const { return std::nullopt; }
 
-  /// Returns how much one sample lengthens compute() of its microbatch beyond its share of the work: the sums
-  /// of a Work do not show which shapes they contain. Negative if the sample takes less. For an encoder with
-  /// its own ranks, this is the sum over the dp ranks that share the sample. Zero for models that look only
-  /// at sums.
+  /// Returns the time that one sample adds to compute() of its microbatch beyond its share of the work. It
+  /// covers the effects of shapes, which the sums in a Work do not show. Negative if the sample takes less.
+  /// For an encoder with its own ranks, this is the sum over the dp ranks that share the sample. Zero for
+  /// models that look only at sums.
   virtual Seconds sample_excess(Op, const Stage&, const Sample&) const { return Seconds(0); }
 
   /// Returns the time from send to arrival of a message between two groups on idle links.
@@ -104,7 +104,7 @@ class CostModel {
   virtual int share_quanta() const { return 0; }
 
   /// Returns the fraction of a GPU's memory bandwidth, in [0, 1], that a compute instruction uses on average
-  /// while it runs without a neighbor at the stage's share. Models that do not know it return 0, which means
+  /// while it runs on the stage's share without a neighbor. Models that do not know it return 0, which means
   /// that shared GPUs have enough bandwidth for all.
   virtual double bandwidth(Op, const Stage&, const Work&) const { return 0; }
 
@@ -145,17 +145,17 @@ class CostModel {
 
   /// Returns compute() of every compute instruction of a program, and zero for the others. A model whose
   /// instructions share parts can override this to compute each part once.
-  /// @pre all passes of a microbatch on a stage of a group have one work
+  /// @pre all passes of a microbatch on a stage of a group have the same work
   virtual std::vector<Nanoseconds> compute_times(const Program& program) const;
 
-  /// Returns another model's price_sums(), for a model that modifies its prices.
+  /// Returns price_sums() of another model. Models that modify another model's prices need it.
   static ProgramCosts price_sums(const CostModel& other, const Program& program) {
     return other.price_sums(program);
   }
 };
 
 /// A SumCostModel looks only at sums of work, so it can price a bare Program without its samples, for example
-/// a recording's.
+/// a Program from a recording.
 class SumCostModel : public CostModel {
  public:
   Seconds sample_excess(Op, const Stage&, const Sample&) const final { return Seconds(0); }

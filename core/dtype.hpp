@@ -58,7 +58,7 @@ inline float to_float(BFloat16 value) {
 /// Rounds to nearest, ties to even. Values beyond the largest bfloat16 become infinity; NaN stays NaN.
 inline BFloat16 to_bfloat16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
-  // Rounding could carry a NaN over to zero; the bit set here keeps it one.
+  // Rounding could turn a NaN into zero; the bit set here keeps it a NaN.
   if (std::isnan(value)) return {static_cast<std::uint16_t>(bits >> 16 | 0x40U)};
   const std::uint32_t half = 0x7FFFU + (bits >> 16 & 1U);
   return {static_cast<std::uint16_t>((bits + half) >> 16)};
@@ -76,7 +76,7 @@ To convert_value(From value) {
   }
 }
 
-/// Calls f with a zero of the host type of a precision: float, double or BFloat16.
+/// Calls f with a zero of the host type of `dtype`: float, double or BFloat16.
 template <typename F>
 auto with_zero_of(DType dtype, const F& f) {
   switch (dtype) {

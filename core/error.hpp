@@ -1,5 +1,5 @@
-// Error is the exception type of all rooms; only OutOfMemory, of live runs, is another. Infeasible plans,
-// time limits and plans that would run out of memory are values, not exceptions.
+// Error is dflop's exception type. The only other one is OutOfMemory (core/out_of_memory.hpp). Infeasible
+// plans, time limits and plans that would run out of memory are values, not exceptions.
 #pragma once
 
 #include <stdexcept>
@@ -13,7 +13,7 @@ enum class ErrorKind {
   input,       ///< a file or value given by the user is wrong (exit 2)
   output,      ///< a result cannot be written where the user asked for it (exit 2)
   infeasible,  ///< nothing satisfies the request (exit 3)
-  no_device,   ///< a device that is not available (exit 4)
+  no_device,   ///< a device or a library for it is not available (exit 4)
   internal,    ///< a bug in our own code (exit 1)
 };
 

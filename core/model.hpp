@@ -22,15 +22,15 @@ enum class AttentionKernel : std::uint8_t {
   softmax,        ///< the same, with a kernel for each step
 };
 
-/// TrainedParts say which parameters of a model have gradients and optimizer states. The others are frozen: a
-/// rank keeps only their bf16 values, and they are neither reduced nor stepped. Layers before all trained
-/// parameters have no backward.
+/// TrainedParts say which parameters of a model have gradients and optimizer states. All others are frozen: a
+/// rank keeps only their bf16 values, and they take part in neither reductions nor optimizer steps. Layers
+/// before all trained parameters have no backward pass.
 struct TrainedParts {
   bool encoder = true;
   bool connector = true;
   bool llm = true;  ///< embedding, layers and head
-  /// Each matrix of the LLM's layers, which are then frozen, gets a pair of trained matrices of this rank (Hu
-  /// et al. 2022, "LoRA"). 0: none.
+  /// This is the rank of LoRA (Hu et al. 2022): each matrix of the LLM's layers, which are then frozen, gets
+  /// a pair of trained matrices of this rank. 0: no LoRA.
   int lora_rank = 0;
 
   bool all() const { return *this == TrainedParts{}; }
@@ -44,7 +44,7 @@ struct TrainedParts {
 
 inline constexpr int kMaxLoraRank = 1 << 16;
 
-/// Returns the flag of a part by its name (encoder, connector or llm); none for other names.
+/// Returns the flag of the named part (encoder, connector or llm); nullptr for other names.
 constexpr bool TrainedParts::*trained_flag(std::string_view part) {
   if (part == "encoder") return &TrainedParts::encoder;
   if (part == "connector") return &TrainedParts::connector;
@@ -74,11 +74,11 @@ struct TransformerSpec {
   std::int64_t vocabulary = 0;  ///< 0: neither embedding nor vocabulary head (encoders)
   AttentionKernel attention = AttentionKernel::flash;
   bool dropout = false;             ///< on the attention matrix and before both residual additions
-  bool fused_cross_entropy = true;  ///< the loss in a few kernels instead of one per step
+  bool fused_cross_entropy = true;  ///< few kernels compute the loss, instead of one for each step of it
   bool tied_embeddings = false;     ///< embedding and vocabulary head are one matrix
   /// The loss takes rows in chunks of at most this many logits per rank and computes each chunk's gradients
-  /// before the next, so the forward includes the head's backward (Hsu et al. 2024, "Liger Kernel", fused
-  /// linear cross entropy). 0: all rows at once; the gradients of their logits stay until the backward.
+  /// before the next chunk, so the forward includes the head's backward (Hsu et al. 2024, "Liger Kernel",
+  /// fused linear cross entropy). 0: all rows at once; the gradients of their logits stay until the backward.
   std::int64_t logits_at_once = 0;
   std::optional<LayerForm> form = std::nullopt;  ///< layer form of a released model; none: preset_form()
 
@@ -99,13 +99,14 @@ struct TransformerSpec {
     if (logits_at_once == 0) return rows;
     return std::min(rows, std::max<std::int64_t>(1, logits_at_once / vocabulary_per_rank(tp)));
   }
-  /// Returns into how many chunks of equal length (up to one row) these rows are divided; 0 without rows.
+  /// Returns the number of chunks into which `rows` rows of logits are divided; 0 if there are no rows. The
+  /// lengths of chunks differ by at most one row.
   std::int64_t logit_chunks(std::int64_t rows, int tp) const {
     if (rows == 0) return 0;
     const std::int64_t most = most_logit_rows(rows, tp);
     return round_up(rows, most) / most;
   }
-  /// Returns the rows of logits that exist at once: the length of the longest chunk.
+  /// Returns the number of rows of logits that exist at once: the length of the longest chunk.
   std::int64_t logit_rows(std::int64_t rows, int tp) const {
     const std::int64_t chunks = std::max<std::int64_t>(1, logit_chunks(rows, tp));
     return round_up(rows, chunks) / chunks;
@@ -123,8 +124,8 @@ struct TransformerSpec {
     const std::int64_t matrices = gated_mlp ? 3 : 2;
     return lora_rank * (4 * hidden + 2 * attention_width + matrices * (hidden + ffn_per_rank(tp)));
   }
-  /// Returns the parameters of one layer on one tp rank outside its matrices, as given by its form: norms,
-  /// biases and scales. Without a form they are left out (below 0.1 %).
+  /// Returns the number of parameters of one layer on one tp rank that are not in matrices: the norms, biases
+  /// and scales of its form. 0 if there is no form, because they are below 0.1 % of all.
   std::int64_t layer_vectors(int tp) const;
   /// Returns the embedding parameters on one tp rank; a separate vocabulary head has as many.
   std::int64_t embedding_parameters(int tp) const { return vocabulary_per_rank(tp) * hidden; }
@@ -154,12 +155,12 @@ struct ConnectorSpec {
 
 struct ModelSpec {
   std::string name;             ///< "llava-ov-llama3-8b", or the path of the user's file
-  std::string preprocess;       ///< name of the preprocessing rule, as "llava-ov"
+  std::string preprocess;       ///< name of the preprocessing rule, such as "llava-ov"
   std::int64_t max_tokens = 0;  ///< LLM sequences are truncated here
   TransformerSpec encoder;
   ConnectorSpec connector;
   TransformerSpec llm;
-  std::optional<Architecture> architecture = std::nullopt;  ///< of a released model; none: a preset's
+  std::optional<Architecture> architecture = std::nullopt;  ///< of a released model; presets have none
 
   /// Returns how the encoder's input becomes rows.
   EncoderFront front() const { return architecture ? architecture->front : EncoderFront{}; }
@@ -177,8 +178,8 @@ struct ModelSpec {
   std::int64_t front_parameters() const;
   /// Returns the connector's parameters: matrices, biases and norm.
   std::int64_t connector_parameters(int tp) const;
-  /// Returns the parameters before the LLM's first layer: the embedding, and a learned row that ends rows of
-  /// a picture.
+  /// Returns the parameters before the LLM's first layer: the embedding, and the learned row that follows
+  /// rows of a picture, if the model has one.
   std::int64_t input_parameters(int tp) const;
   /// Returns the parameters after the LLM's last layer: a norm and the vocabulary head. `shares_embedding`:
   /// the rank holds the embedding, which is also the head if embeddings are tied.

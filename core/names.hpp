@@ -37,7 +37,7 @@ constexpr std::string_view to_string(Enum value) {
   return "?";
 }
 
-/// Returns the value with this name; nothing if there is none.
+/// Returns the value with this name; nullopt if there is none.
 template <Named Enum>
 constexpr std::optional<Enum> from_string(std::string_view name) {
   for (const NamedValue<Enum>& row : kNames<Enum>) {
@@ -54,7 +54,7 @@ std::vector<Enum> all_of() {
   return values;
 }
 
-/// Returns to_string() of each value.
+/// Returns the names of these values.
 template <typename Enum>
 std::vector<std::string_view> names_of(const std::vector<Enum>& values) {
   std::vector<std::string_view> names;
@@ -62,7 +62,7 @@ std::vector<std::string_view> names_of(const std::vector<Enum>& values) {
   return names;
 }
 
-/// Returns "a, b or c".
+/// Returns the names as a list for texts: "a, b or c".
 inline std::string listed(const std::vector<std::string_view>& names) {
   std::string text;
   for (std::size_t i = 0; i < names.size(); ++i) {

@@ -1,5 +1,5 @@
-// This header lists the kinds of pipeline order. One table has all properties of each kind, and lists, help,
-// errors, the search space and the random draws of tests follow from it. Its rows are in
+// This header lists the kinds of pipeline order. One table has all properties of each kind. Lists, help,
+// errors, the search space and the random draws of tests follow from this table. Its rows are in
 // core/order/pipeline_order.cpp, next to the functions that make the steps.
 #pragma once
 
@@ -28,8 +28,8 @@ enum class OrderKind : std::uint8_t {
 
 /// A Placement says which rank holds which chunk.
 enum class Placement : std::uint8_t {
-  round_robin,  ///< stage s of ranks * chunks on rank s mod ranks
-  v,            ///< down the ranks and up again, and so on
+  round_robin,  ///< stage s is on rank s mod ranks
+  v,            ///< stages go down the ranks and up again, and so on
 };
 
 template <>
@@ -40,10 +40,10 @@ struct PipelineShape;
 struct OrderStep;
 struct OrderTables;
 
-/// An OrderTraits is a row of the table: the properties of one kind of order, and the function that makes its
-/// steps. Its functions expect a valid shape of its own kind.
+/// An OrderTraits is a row of the table: the properties of one kind of order, and the functions that make and
+/// describe its steps. The functions expect a valid shape of this kind.
 struct OrderTraits {
-  /// Stands for any number of chunks, at least 2, that the plan specifies.
+  /// This value of `chunks` stands for any number, at least 2, that the plan specifies.
   static constexpr int kSeveralChunks = 0;
 
   using Steps = std::vector<std::vector<OrderStep>>;
@@ -54,7 +54,7 @@ struct OrderTraits {
   int chunks = 1;                                ///< stages of each pipeline rank
   Placement placement = Placement::round_robin;  ///< of the chunks, unless the shape specifies one
   bool splits_backward = false;                  ///< backwards have input and weight parts
-  bool in_rounds = false;        ///< microbatches must be a multiple of the ranks, which take them in turn
+  bool in_rounds = false;        ///< the number of microbatches must be a multiple of the number of ranks
   bool spreads_encoder = false;  ///< stage 0 is an encoder that all ranks have; only for colocated plans
   bool reads_times = false;      ///< the steps depend on OrderTables::times
   bool reads_limits = false;     ///< the steps depend on OrderTables::most_held
@@ -62,24 +62,26 @@ struct OrderTraits {
   bool is_searched = true;       ///< the planner search tries it by default
 
   /// Makes the steps of every rank of a shape without leading stages. On each stage, steps of the same
-  /// operation are in increasing microbatch order. `tables` has entries only if the order reads them; times
-  /// are then always set.
+  /// operation are in increasing microbatch order. `tables` has entries only if the order reads them. If it
+  /// reads times, they are always set.
   Steps (*steps)(const PipelineShape& shape, const OrderTables& tables);
-  /// Returns the max number of microbatches whose activations rank `rank` holds at once, all chunks together,
-  /// if steps take equally long. An order that holds as many as memory allows counts as 1f1b, because it is
-  /// slow with fewer. Also works for leading stages.
+  /// Returns the max number of microbatches whose activations `rank` holds at once if all steps take equally
+  /// long. It counts a microbatch once for each chunk. For eager-1f1b and encoder-in-bubbles, which hold as
+  /// many as memory allows, it returns 1f1b's number, because they are slow with fewer. `rank` may also be a
+  /// leading one.
   Depth most_held;
-  /// Returns a number of consecutive microbatches that the rank holds at once whatever the times.
+  /// Returns a number of consecutive microbatches that `rank` holds at once in every run, whatever the
+  /// durations of steps.
   Depth surely_held;
-  /// Returns the order that this one turns into if there are too few microbatches for it. Null: it never
-  /// does.
+  /// Returns the kind that this order turns into if there are too few microbatches for it; otherwise its own
+  /// kind. Null: it never turns into another kind.
   OrderKind (*acts_as)(int ranks, int microbatches) = nullptr;
 
   bool has_chunks() const { return chunks != 1; }
   bool reads_tables() const { return reads_times || reads_limits; }
-  /// Returns whether ranks can run this many chunks.
+  /// Returns whether each rank can run `count` chunks in this order.
   bool takes_chunks(int count) const { return chunks == kSeveralChunks ? count >= 2 : count == chunks; }
-  /// Returns how many chunks ranks can run, in words for errors.
+  /// Returns the numbers of chunks that a rank can run, in words for errors.
   std::string chunks_taken() const;
 };
 
@@ -92,7 +94,7 @@ const OrderTraits& traits(OrderKind order);
 /// Returns the kinds for which `holds` is true, in the order of the table.
 std::vector<OrderKind> orders_where(bool (*holds)(const OrderTraits& order));
 
-/// Returns the same kinds with the default, 1f1b, first.
+/// Returns `orders` with the default order, 1f1b, moved to the front.
 std::vector<OrderKind> plainest_first(std::vector<OrderKind> orders);
 
 std::string_view to_string(OrderKind order);

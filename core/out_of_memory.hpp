@@ -1,4 +1,5 @@
-// OutOfMemory ends a live run on a device with too little memory.
+// OutOfMemory is the exception for a device with too little memory. It ends a live run; measurements of
+// kernels leave the call out instead.
 #pragma once
 
 #include <stdexcept>
@@ -8,7 +9,7 @@
 
 namespace dflop {
 
-/// OutOfMemory is thrown when a device has too little memory left.
+/// An OutOfMemory says how much memory a device lacks.
 class OutOfMemory : public std::runtime_error {
  public:
   /// An example of the message is "rank 3 on host: 1.50 GiB more are needed, 0.25 GiB are left".

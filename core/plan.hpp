@@ -20,8 +20,8 @@ enum class Layout : std::uint8_t {
   disaggregated,  ///< encoder and LLM on separate ranks, each with its own tp, pp, dp
   uniform,        ///< one pipeline over encoder and LLM layers, one tp, pp, dp for all
   colocated,      ///< every tp group of the LLM also holds the whole encoder
-  /// Encoder and LLM have separate ranks, equally many. Rank r of the encoder and rank r of the LLM run
-  /// concurrently on GPU r, each on a part of its multiprocessors.
+  /// Encoder and LLM have separate ranks, the same number of each. Rank r of the encoder and rank r of the
+  /// LLM run concurrently on GPU r, each on a part of its multiprocessors.
   shared,
 };
 
@@ -30,26 +30,26 @@ constexpr bool has_encoder_ranks(Layout layout) {
   return layout == Layout::disaggregated || layout == Layout::shared;
 }
 
-/// A RankOrder says how the ranks of the pipelines are numbered, and so which ranks share a node, because
+/// A RankOrder says how the ranks of the pipelines are numbered. It decides which ranks share a node, because
 /// ranks fill nodes in order. tp is always innermost.
 enum class RankOrder : std::uint8_t {
   /// The dp ranks of a stage are adjacent: gradient reductions stay inside nodes as far as possible. In a
   /// disaggregated plan the encoder comes first.
   stage_major,
   /// The stages of a dp rank are adjacent: pipeline messages stay inside nodes as far as possible. A
-  /// disaggregated plan is divided into as many equal pieces as both dp's allow while every tp group starts
-  /// at a multiple of its tp. In each piece the encoder's dp ranks come before the LLM's, so that most of the
-  /// reshard stays inside pieces.
+  /// disaggregated plan is divided into equal pieces. Their number is the largest that divides the dp of both
+  /// modules and lets every tp group start at a multiple of its tp. In each piece the encoder's dp ranks come
+  /// before the LLM's, so that most of the reshard stays inside pieces.
   replica_major,
 };
 
 /// A Recomputation says how much of a layer's activations is recomputed in the backward pass.
 enum class Recomputation : std::uint8_t { none, selective, full };
 
-/// OptimizerStates say in which precision gradients and Adam's states are kept.
+/// OptimizerStates is the precision of gradients and of Adam's states.
 enum class OptimizerStates : std::uint8_t {
   fp32,  ///< mixed precision: bf16 parameters, fp32 gradients, parameters and moments
-  bf16,  ///< all in bf16, plus a second copy of gradients in the buckets in which they are reduced
+  bf16,  ///< all in bf16; the buckets of reductions hold a second copy of the gradients
 };
 
 /// A Reshard says how activations get from the encoder's dp ranks to the LLM's, and gradients back, if the
@@ -92,7 +92,7 @@ struct ModulePlan {
   int tp = 1;
   int pp = 1;
   int dp = 1;
-  std::vector<int> layers;  ///< per stage in model order: pp entries, or pp * chunks
+  std::vector<int> layers;  ///< layers of each stage, in model order: pp entries, or pp * chunks
 
   int ranks() const { return tp * pp * dp; }
   bool operator==(const ModulePlan&) const = default;
@@ -101,22 +101,23 @@ struct ModulePlan {
 /// A gradient bucket has at most this many bytes.
 inline constexpr std::int64_t kMaxGradientBucket = std::int64_t{1} << 50;
 
-/// PlanOptions are the options of a plan that a user may set. A planner keeps them or chooses its own,
-/// depending on the planner.
+/// PlanOptions are the options of a plan that a user may set. Some planners keep them, others choose their
+/// own.
 struct PlanOptions {
   OrderKind order = OrderKind::one_f_one_b;
   int chunks = 1;  ///< stages of each pipeline rank; only planners of uniform plans accept more than 1
   Recomputation recomputation = Recomputation::full;
-  /// Gradients are reduced in buckets of about this many bytes, each as soon as the stage's last backward has
-  /// made them; 0: all at once, after the last backward of the group.
+  /// Gradients are reduced in buckets of about this many bytes. Each bucket is reduced as soon as the stage's
+  /// last backward has computed it. 0: all gradients are reduced at once, after the last backward of the
+  /// group.
   Bytes gradient_bucket;
   RankOrder placement = RankOrder::stage_major;
   OptimizerStates optimizer_states = OptimizerStates::fp32;
   Reshard reshard = Reshard::direct;  ///< if the encoder has separate ranks; other plans have no reshard
   bool zero1 = true;                  ///< optimizer states are split over dp
   bool sequence_parallel = true;      ///< activations between tp regions are split over tp
-  /// Scale all gradients down if their norm over all parameters exceeds a limit. All ranks must know the norm
-  /// before any takes its optimizer step.
+  /// True: all gradients are scaled down if their norm over all parameters exceeds a limit. All ranks must
+  /// know the norm before any takes its optimizer step.
   bool clip_gradients = false;
   TrainedParts trained;  ///< what has gradients; the rest is frozen
 
@@ -126,11 +127,12 @@ struct PlanOptions {
 /// A Plan is a complete training configuration. With Layout::uniform both modules have the same tp, pp and
 /// dp, and stage s runs encoder.layers[s] encoder layers, then llm.layers[s] LLM layers. With
 /// Layout::colocated the encoder has the LLM's tp, one stage, and a copy on every group of the LLM: dp =
-/// llm.dp * llm.pp. With Layout::shared each module has as many ranks as there are GPUs: first the encoder's
-/// ranks, from 0 on, then the LLM's. Rank r of each is on GPU r. docs/shares.md says more.
+/// llm.dp * llm.pp. With Layout::shared each module has as many ranks as there are GPUs. The encoder's ranks
+/// are numbered first, from 0 on, then the LLM's. Rank r of each module is on GPU r. docs/shares.md says
+/// more.
 ///
-/// Each pipeline rank of the LLM (uniform: of the pipeline) runs `chunks` stages, and the layers of that
-/// module have pp * chunks entries. An encoder with separate ranks has one stage on each.
+/// Each pipeline rank of the LLM (uniform: of the pipeline) runs `chunks` stages, so `layers` of that module
+/// has pp * chunks entries. An encoder with separate ranks has one stage on each rank.
 struct Plan : PlanOptions {
   std::string planner;  ///< the planner that made it
   std::string model;
@@ -158,8 +160,9 @@ struct Plan : PlanOptions {
 /// Splits `layers` as evenly over `stages` as whole layers allow, larger parts first: {14, 13} for 27 over 2.
 std::vector<int> split_layers(int layers, int stages);
 
-/// Returns the first rank of every tp group: for each rank of the pipeline, encoder before LLM, its dp ranks.
-/// In a shared plan each module is numbered as if it were the only one, the encoder's ranks first.
+/// Returns the first rank of every tp group. The groups are in the order of pipeline ranks (the encoder's
+/// before the LLM's), then of dp ranks. In a shared plan each module is numbered as if it were the only one,
+/// but the LLM's ranks follow the encoder's.
 std::vector<std::int32_t> first_ranks(const Plan& plan);
 
 /// Checks that a plan is consistent and fits its model and cluster. `where` names the plan in errors, for
@@ -177,13 +180,14 @@ void validate(const TrainedParts& trained, const ModelSpec& model, const std::st
 /// of rank 16 on the LLM".
 std::string describe(const TrainedParts& trained);
 
-/// Returns a summary: "E tp2 pp1 dp4 | L tp4 pp2 dp3 mb16" or, uniform, "tp4 pp2 dp4 mb16". Orders other than
-/// gpipe and 1f1b are named, such as "tp4 pp2 dp4 mb16 interleaved x2" with two chunks; so are placements
-/// other than stage-major. A shared plan ends with the encoder's share, such as "shared 0.25".
+/// Returns a summary: "E tp2 pp1 dp4 | L tp4 pp2 dp3 mb16" or, if the encoder has no separate ranks, "tp4 pp2
+/// dp4 mb16". It names orders other than gpipe and 1f1b, and placements other than stage-major: "tp4 pp2 dp4
+/// mb16 interleaved x2" is an interleaved plan with two chunks. A shared plan ends with the encoder's share,
+/// such as "shared 0.25".
 std::string describe(const Plan& plan);
 
-/// An Assignment puts the samples of one global batch into bins. bin = microbatch * dp + dp rank, where dp is
-/// the LLM's.
+/// An Assignment puts the samples of one global batch into bins. The number of a bin is microbatch * dp + dp
+/// rank, where dp is the LLM's.
 struct Assignment {
   int microbatches = 0;
   int dp = 0;

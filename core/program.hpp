@@ -22,7 +22,8 @@ enum class Op : std::uint8_t {
   receive,          ///< the group waits until the message has arrived
   reshard_send,     ///< send between encoder and LLM groups of different dp
   reshard_receive,
-  all_reduce,  ///< gradients over dp; starts when all participants are ready, and the group waits for its end
+  all_reduce,  ///< sum over ranks, such as gradients over dp; starts when all participants are ready, and the
+               ///< group waits for its end
   all_reduce_start,  ///< the group enters and continues at once
   all_reduce_wait,   ///< the group waits for the end of the all-reduce that it has started
   optimizer_step,
@@ -92,8 +93,8 @@ struct Stage {
   auto operator<=>(const Stage&) const = default;
 };
 
-/// Returns whether gradients go back over the boundary after a stage: whether that stage or an earlier one is
-/// trained.
+/// Returns whether gradients go back over the boundary after stage `boundary`: whether that stage or an
+/// earlier one is trained.
 inline bool gradients_return(std::span<const Stage> stages, std::size_t boundary) {
   return std::any_of(stages.begin(), stages.begin() + static_cast<std::ptrdiff_t>(boundary) + 1,
                      [](const Stage& stage) { return stage.is_trained(); });
@@ -120,19 +121,19 @@ struct Message {
 /// A CollectiveSum says what a collective sums.
 enum class CollectiveSum : std::uint8_t {
   gradients,    ///< of one stage, over the groups that hold it
-  joined_ends,  ///< gradients of an embedding and a head that share one matrix, on stages of two ranks
-  norm,         ///< the squares of all gradients, over all groups: one number
+  joined_ends,  ///< gradients of an embedding and a head that share one matrix but are on different ranks
+  norm,         ///< the squares of all gradients, for their norm, and the losses, over all groups
 };
 
-/// The sum for a norm has this many bytes: the squares of all gradients, and the losses.
+/// A CollectiveSum::norm has two fp32 numbers: the sum of the gradients' squares, and the sum of the losses.
 inline constexpr Bytes kNormBytes{2 * kFp32Bytes};
 
 /// A Collective is an operation over several groups.
 struct Collective {
   std::vector<std::int32_t> groups;
   Bytes bytes;  ///< per rank
-  /// An all_reduce_start enters the collective after this fraction of the next compute instruction: a bucket
-  /// of gradients is complete before its backward ends. 0: at once.
+  /// An all_reduce_start enters the collective after this fraction of the next compute instruction, because a
+  /// bucket of gradients is complete before its backward ends. 0: at once.
   double ready = 0;
   /// Program files store this kind of sum. Timelines do not, because a replay only needs to know that groups
   /// meet; they recognize a norm by its bytes.
@@ -182,8 +183,8 @@ struct Program {
   std::vector<Collective> collectives;
   /// The first rank of this group forwards all messages between encoder and LLM (Reshard::hub); -1: none.
   std::int32_t hub = -1;
-  /// This is the number of GPUs of a shared plan: rank r is on GPU r modulo this, so ranks from this one on
-  /// share the GPUs of the ranks before. 0: each rank has its own GPU.
+  /// This is the number of GPUs of a shared plan. Ranks r and r + shared_gpus share GPU r. 0: each rank has
+  /// its own GPU.
   std::int32_t shared_gpus = 0;
 
   /// Returns the GPU of a rank.
@@ -223,10 +224,10 @@ inline bool is_gathered(const Message& message, const Program& program) {
   return program.groups[message.source].stage == program.groups[message.destination].stage;
 }
 
-/// Returns how many copies of a message pass through the hub's one rank: for a message that the hub sends,
-/// one to each rank of the receiving group; for a message that it receives, one. 0 for messages that are
-/// split over the ranks of their groups: all messages if there is no hub, and those that the hub's group
-/// exchanges as a stage of the encoder's pipeline.
+/// Returns how many copies of a message pass through the hub's one rank. If the hub sends the message, this
+/// is one copy for each rank of the receiving group; if the hub receives it, one copy. 0 if the message is
+/// split over the ranks of its groups instead. This is so if neither end is a hub, and if the hub's group
+/// exchanges the message as a stage of the encoder's pipeline.
 inline int hub_copies(const Message& message, const Program& program) {
   if (program.hub < 0 || (message.source != program.hub && message.destination != program.hub)) return 0;
   const bool sends = message.source == program.hub;
@@ -235,9 +236,9 @@ inline int hub_copies(const Message& message, const Program& program) {
   return sends ? other.ranks : 1;
 }
 
-/// Returns whether a message stays on its GPUs, that is, each rank has the rank it exchanges with on its own
-/// GPU. If one group has more ranks than the other, or a hub's rank serves several, most of a rank's data is
-/// on other GPUs.
+/// Returns whether a message stays on its GPUs: each rank exchanges data only with a rank on its own GPU. It
+/// does not if one group has more ranks than the other or a hub's rank serves several ranks, because most of
+/// a rank's data is then on other GPUs.
 inline bool stays_on_gpus(const Message& message, const Program& program) {
   if (program.shared_gpus == 0 || message.source == message.destination) return false;
   const Group& source = program.groups[message.source];

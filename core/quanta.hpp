@@ -9,7 +9,7 @@ namespace dflop {
 
 /// Returns the number of quanta nearest to `share` of all quanta, halves rounded up.
 inline int nearest_quanta(double quanta, double share) {
-  constexpr double kRounding = 1e-9;  // of 1 - share, which must round like share does
+  constexpr double kRounding = 1e-9;  // covers the rounding error of 1 - share, so that both shares agree
   return static_cast<int>(std::floor(share * quanta + 0.5 + kRounding));
 }
 

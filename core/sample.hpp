@@ -14,14 +14,14 @@ namespace dflop {
 /// A SampleCut counts how much of the samples exceeds a model's max sequence length.
 struct SampleCut {
   std::int64_t longest = 0;  ///< max LLM tokens of a sample; 0: no limit
-  std::int64_t samples = 0;  ///< samples that were longer
+  std::int64_t samples = 0;  ///< samples longer than `longest`
   std::int64_t tokens = 0;   ///< LLM tokens of all samples before cutting
-  std::int64_t lost = 0;     ///< of these, tokens cut off
+  std::int64_t lost = 0;     ///< LLM tokens that were cut off
   bool drops = false;        ///< longer samples are dropped entirely
 
   /// Returns the fraction of all tokens that is cut off.
   double share() const { return tokens > 0 ? static_cast<double>(lost) / static_cast<double>(tokens) : 0; }
-  /// Counts a sample of this many tokens, and returns how many are left.
+  /// Counts a sample of this many LLM tokens, and returns how many are left.
   std::int64_t take(std::int64_t length) {
     const std::int64_t left = longest > 0 && length > longest ? longest : length;
     tokens += length;
@@ -70,11 +70,11 @@ struct Record {
 struct Workload {
   std::int64_t sequences = 0;
   std::int64_t tokens = 0;
-  /// This is the sum of s² over sequences, averaged over the layers' attention windows and rounded. Causal
-  /// halving is not included.
+  /// This is the sum of s² over sequences of s tokens. If some layers attend only within windows, it is the
+  /// mean over the layers, rounded. Causal halving is not included.
   std::int64_t attention_pairs = 0;
-  /// These LLM tokens are known not to have a trained prediction. Runs that compute logits only for trained
-  /// tokens (TransformerSpec::logits_at_once) skip them in the head.
+  /// This is the number of LLM tokens that are known to have no trained prediction. Runs that compute logits
+  /// only for trained tokens (TransformerSpec::logits_at_once) skip them in the head.
   std::int64_t untrained_tokens = 0;
 
   auto operator<=>(const Workload&) const = default;
@@ -106,11 +106,11 @@ struct Sample {
   std::string id;
   Modality modality = Modality::text;
   std::vector<EncoderSequences> encoder_sequences;
-  /// These LLM tokens come from the encoder and connector (visual or audio tokens).
+  /// This is the number of LLM tokens that come from the encoder and connector (visual or audio tokens).
   std::int64_t encoder_output_tokens = 0;
-  /// This is encoder_output_tokens + text tokens, truncated to the max length if there is one.
+  /// This is encoder_output_tokens plus text tokens, truncated to the max length if there is one.
   std::int64_t llm_tokens = 0;
-  /// These LLM tokens have no trained prediction, according to the data.
+  /// This is the number of LLM tokens that have no trained prediction, according to the data.
   std::int64_t untrained_tokens = 0;
 
   Workload encoder() const {

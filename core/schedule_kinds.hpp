@@ -9,9 +9,9 @@ namespace dflop {
 
 /// An Objective is the value that a schedule minimizes.
 enum class Objective : std::uint8_t {
-  published,  ///< the largest load of any bin, encoder or LLM; each bin carries only its own samples' encoder
-              ///< work
-  bins,       ///< the same, but all bins of a microbatch share its encoder work, as in execution
+  published,  ///< the max load over all bins, of the encoder or of the LLM; a bin carries only its own
+              ///< samples' encoder work
+  bins,       ///< like `published`, but all bins of a microbatch share its encoder work, as in execution
   makespan,   ///< the duration of the iteration
 };
 

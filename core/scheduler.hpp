@@ -37,8 +37,8 @@ struct ScheduleLimits {
   std::optional<std::int64_t> token_cap = {};
   /// No rank may need more usable memory than this at any time. None: memory is not checked.
   std::optional<Bytes> memory = {};
-  /// GPUs have this usable memory, for plans whose order depends on it. None: `memory`, or kAnyMemory if that
-  /// is not set either.
+  /// This is the usable memory of a GPU for pipeline orders that depend on it. None: `memory`, or kAnyMemory
+  /// if that is not set either.
   std::optional<Bytes> usable_memory = {};
   /// The search ends after this wall-clock time instead of after a number of steps or nodes. Without a time
   /// limit the same request always gives the same result.
@@ -123,7 +123,7 @@ class AssignmentSource {
  public:
   virtual ~AssignmentSource() = default;
 
-  /// Returns the next iteration, starting with the first; nothing after the last.
+  /// Returns the batch of the next iteration, starting with the first; nullopt after the last.
   /// @throws Error (input) if a batch cannot be scheduled at all, for example because it has fewer samples
   /// than bins.
   virtual std::optional<ScheduledBatch> next() = 0;

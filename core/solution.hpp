@@ -1,4 +1,4 @@
-// A Solution says how good the answer of a search is, and how this is proven.
+// A Solution says how good the answer of a search is, and how a bound proves this.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace dflop {
 enum class BoundKind : std::uint8_t {
   none,
   simple,           ///< sums, largest items or counts; for the makespan: the work of each stage
-  linear_program,   ///< of the pipeline's makespan over fractional loads
+  linear_program,   ///< a linear program for the pipeline's makespan with fractional loads
   integer_program,  ///< branch and bound
 };
 
@@ -43,7 +43,7 @@ inline constexpr NameTable<ScheduleStatus, 6> kNames<ScheduleStatus> = {
      {ScheduleStatus::fallback, "fallback"},
      {ScheduleStatus::infeasible, "infeasible"}}};
 
-/// Returns whether a value equals a lower bound within rounding, which proves it optimal.
+/// Returns whether a value equals a lower bound within rounding, so that the value is proven optimal.
 constexpr bool meets_bound(double value, double bound) {
   return value <= bound * (1.0 + 1e-9);
 }
@@ -60,7 +60,7 @@ struct Solution {
   bool feasible() const { return status != ScheduleStatus::infeasible; }
   /// Returns whether the bound proves the value optimal.
   bool met() const { return meets_bound(value.count(), bound.count()); }
-  /// Returns (value - bound) / bound, the proven gap; zero without a bound.
+  /// Returns (value - bound) / bound, the proven gap; zero if there is no bound.
   double gap() const { return bound.count() > 0 ? (value - bound) / bound : 0.0; }
 };
 

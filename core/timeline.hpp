@@ -21,8 +21,9 @@ inline constexpr NameTable<Stream, kStreams> kNames<Stream> = {{{Stream::compute
                                                                 {Stream::receive, "receive"},
                                                                 {Stream::collective, "collective"}}};
 
-/// A Span is one activity of a rank. Spans of one stream of a rank do not overlap, except in `send` and
-/// `receive`, because several messages may be in flight.
+/// A Span is one activity of a rank. Spans of one stream of a rank do not overlap, with two exceptions: in
+/// `send` and `receive`, several messages may be in flight; in `collective`, the program may have several
+/// queues (Collective::queue).
 struct Span {
   std::int32_t rank = 0;  ///< global; the first rank of its tp group, whose ranks all do the same
   Stream stream = Stream::compute;
@@ -30,7 +31,7 @@ struct Span {
   std::uint16_t stage = 0;
   std::int32_t microbatch = -1;
   Nanoseconds start{0};
-  Nanoseconds duration{0};    ///< of a send: until arrival; of a receive: how long the rank waited for it
+  Nanoseconds duration{0};    ///< of a send: until arrival; of a receive: the rank's wait for the message
   Bytes bytes;                ///< bytes moved; zero for compute
   std::int32_t message = -1;  ///< index of the message or collective, the same at all of its ends; -1 if none
   std::int32_t position = -1;  ///< of its instruction in the group's list; -1 if unknown
@@ -64,7 +65,7 @@ struct GroupUsage {
   std::int32_t stage = 0;
   std::int32_t dp_rank = 0;
   Nanoseconds busy{0};      ///< compute and optimizer
-  Nanoseconds bubble{0};    ///< idle time with nothing in flight towards it
+  Nanoseconds bubble{0};    ///< idle time while nothing is in flight toward the group
   Nanoseconds wait{0};      ///< idle time while an awaited message or collective is in flight
   Nanoseconds transfer{0};  ///< time of its messages (sent or received) and collectives; may overlap busy
   ModelState model_state;   ///< per rank; the permanent part of the peak
@@ -72,7 +73,8 @@ struct GroupUsage {
   Nanoseconds peak_time{0};
   Bytes peak_activations;
   Bytes peak_buffers;
-  Nanoseconds begin{0};  ///< end of the group's own previous step; 0: all groups begin together
+  Nanoseconds begin{0};  ///< when the group begins this step, at the end of its own previous one; 0 in all
+                         ///< groups if they begin together
 
   bool operator==(const GroupUsage&) const = default;
 };
@@ -84,14 +86,15 @@ struct Stall {
   std::uint16_t stage = 0;
   std::int32_t microbatch = -1;
   Nanoseconds since{0};
-  bool failed = false;             ///< otherwise it waits for others
+  bool failed = false;             ///< the group failed; false: it waits for other groups
   std::int32_t awaited_rank = -1;  ///< sender of the message that it waits for; -1 in a collective
 
   bool operator==(const Stall&) const = default;
 };
 
 struct Timeline {
-  std::string source;       ///< "simulated", "recorded" by another program's profiler, or the device
+  std::string source;  ///< "simulated"; "recorded" if imported from another program's profiler; the device's
+                       ///< name in a live run
   Nanoseconds makespan{0};  ///< if the run stalled: when the last group or transfer stopped
   std::int32_t cores = 0;   ///< number of cores that ranks shared for compute; 0: unlimited or unknown
   std::int32_t hub = -1;    ///< first rank of the group that forwarded messages between encoder and LLM; -1:
@@ -99,8 +102,8 @@ struct Timeline {
   std::int32_t shared_gpus = 0;  ///< see Program::shared_gpus
   std::vector<GroupUsage> groups;
   std::vector<Span> spans;                           ///< empty if only usage was requested
-  std::vector<MemoryPoint> memory;                   ///< likewise
-  std::vector<std::string> stages;                   ///< names, as "encoder 0", "llm 1"
+  std::vector<MemoryPoint> memory;                   ///< empty if only usage was requested
+  std::vector<std::string> stages;                   ///< names, such as "encoder 0", "llm 1"
   std::vector<Stage> stage_shapes;                   ///< per stage, from the program; empty if unknown
   std::vector<Work> works;                           ///< the work of spans; empty if unknown or not requested
   std::vector<Stall> stalls;                         ///< empty: all groups finished
@@ -116,27 +119,30 @@ double idle_fraction(const Timeline& timeline);
 /// of both ranks' peaks, because the peaks may coincide.
 std::vector<Bytes> gpu_memory(const Timeline& timeline);
 
-/// Returns the max memory that a GPU of a group needs. `memory` is the result of gpu_memory().
+/// Returns the memory that the fullest of a group's GPUs needs. `memory` is the result of gpu_memory().
 Bytes most_of(const std::vector<Bytes>& memory, const Timeline& timeline, const GroupUsage& group);
 
 /// Returns whether a timeline has only pieces of compute between collectives, without stages and
 /// microbatches, like a recorded DDP or FSDP step. Such a timeline has no pipeline order or plan that could
-/// be varied. Each set of ranks that meet has its own stream for collectives.
+/// be varied. Each set of ranks that meet has its own queue for collectives (Collective::queue), so their
+/// spans may overlap.
 bool has_pieces_alone(const Timeline& timeline);
 
 /// Returns whether groups begin the step at different times, because some are still in the previous step. The
 /// makespan then goes from the last group's end of the previous step to the last group's end of this one.
 bool begin_apart(const Timeline& timeline);
 
-/// Shortens the makespan to `makespan`, the time until the last group ends, and limits usage to it. Groups
-/// may have spent part of that time in the previous step.
+/// Sets the makespan to `makespan`, which is shorter if it counts from the end of the previous step. Limits
+/// each group's busy, wait and transfer time and its peak_time to it; the rest is bubble. Spans and memory
+/// stay unchanged.
 void shorten_to(Nanoseconds makespan, Timeline& timeline);
 
 /// Returns the largest memory of any GPU.
 Bytes peak_memory(const Timeline& timeline);
 
-/// Returns "encoder 0", "llm 0" for a disaggregated program, "stage 0" if stages hold both modules or the
-/// program is uniform. The second stage of one kind on a rank is its chunk 1: "llm 0.1".
+/// Returns the name of each stage: "encoder 0" or "llm 0" if every stage holds layers of exactly one module,
+/// otherwise "stage 0". The number counts the pipeline ranks that hold such stages. The second stage of one
+/// kind on a rank is its chunk 1: "llm 0.1".
 std::vector<std::string> stage_names(const Program& program);
 
 }  // namespace dflop

@@ -7,13 +7,14 @@
 
 namespace dflop {
 
-/// Seconds are cost-model time.
+/// Seconds are times that are computed or set: costs, limits, timeouts.
 using Seconds = std::chrono::duration<double>;
 
-/// Nanoseconds are simulator time. They are integers, so comparisons need no epsilon.
+/// Nanoseconds are times on a clock, of the simulator or of a live run. They are integers, so comparisons
+/// need no epsilon.
 using Nanoseconds = std::chrono::duration<std::int64_t, std::nano>;
 
-/// Rounds cost-model time to simulator time, half away from zero. No other code does this.
+/// Rounds seconds to nanoseconds, half away from zero. This is the only place that does it.
 /// @throws Error (internal) for a negative, non-finite or too long (over 292 years) duration.
 Nanoseconds to_nanoseconds(Seconds duration);
 
@@ -38,8 +39,8 @@ constexpr Bytes operator-(Bytes a, Bytes b) {
 }
 
 /// One number has this many bytes in each storage format. Programs and the analytic model count activations,
-/// weights, and messages of both in bf16; they count optimizer states, and gradients summed over
-/// microbatches, in fp32.
+/// weights, and messages of both in bf16. They count optimizer states, and gradients summed over
+/// microbatches, in fp32, or in bf16 if the plan says so (OptimizerStates).
 inline constexpr std::int64_t kBf16Bytes = 2;
 inline constexpr std::int64_t kFp32Bytes = 4;
 inline constexpr std::int64_t kFp64Bytes = 8;
@@ -60,7 +61,8 @@ constexpr Flop operator*(Flop a, double times) {
   return {a.count * times};
 }
 
-/// Rounds up to the next multiple, as when tensor parallelism pads heads. Both arguments must be positive.
+/// Rounds `value` up to a multiple of `multiple`, for example when tensor parallelism pads heads. Both
+/// arguments must be positive.
 constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
