@@ -19,15 +19,15 @@ inline constexpr std::int32_t kNoTarget = -1;
 /// destination of its output rows.
 struct EncoderSequence {
   std::int64_t rows = 0;  ///< of the encoder
-  HostValues values;      ///< of patches or frames, EncoderFront::values each; only if requested
+  HostValues values;      ///< of all patches or frames, EncoderFront::values for each; empty unless requested
   std::vector<std::int32_t> value_rows;  ///< per row, its patch; -1: the class row. Empty: row i is patch i
   std::vector<std::int32_t> table_rows;  ///< per row, its row in the position table, if there is one
   std::vector<std::int32_t> positions;   ///< per row and axis, for rotary positions
   std::vector<std::int32_t> windows;     ///< offsets of attention windows, if any
   RowMix select;                         ///< of the encoder's rows, if the connector selects rows
   RowMix sent;                           ///< the rows sent to the LLM, as sums of the connector's rows
-  /// These are the positions of the sent rows in the sample's LLM sequence; -1: unused. Rows with the same
-  /// position are added up.
+  /// These are the positions of the sent rows in the sample's LLM sequence; -1: the row is not used. Rows
+  /// with the same position are added up.
   std::vector<std::int32_t> places;
 };
 

@@ -25,8 +25,8 @@ class HostValues {
 
   /// Returns the values rounded to `dtype` by convert(). If they have this precision already, the
   /// result shares the memory.
-  /// @throws Error (internal) if the values have another precision than f32 and `dtype`, because bits are
-  /// already lost
+  /// @throws Error (internal) if the values' precision is neither f32 nor `dtype`, because bits are already
+  /// lost
   HostValues as(DType dtype) const;
 
  private:

@@ -6,7 +6,7 @@
 
 namespace dflop {
 
-/// A RowMix holds a run of taps for each row of its result. A tap is a row of the source and its weight.
+/// A RowMix holds consecutive taps for each row of its result. A tap is a row of the source and its weight.
 struct RowMix {
   std::vector<std::int32_t> begin;  ///< per row of the result, the range of its taps: [begin, end)
   std::vector<std::int32_t> end;

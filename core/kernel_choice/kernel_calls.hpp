@@ -1,6 +1,6 @@
 // These functions list the kernel calls that a part of a model makes, given the model, the tp split and the
-// work. The simulator prices these calls, tuning runs before training measure them, and live runs look up
-// their variants.
+// work. The cost model prices these calls, and tuning runs before training measure their variants. A test
+// checks that live steps make these calls.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace dflop {
 
-/// An encoder token has this many values in live runs: 4x4 pixels of three colors.
+/// A token of a preset's made-up images has this many values: 4x4 pixels of three colors.
 inline constexpr int kPatchValues = 48;
 
 /// AttentionHeads describe the attention heads that one rank computes.
@@ -26,7 +26,8 @@ struct AttentionHeads {
 };
 
 /// Returns a call of attention or its backward over this many tokens. `pairs` is the sum of the squared
-/// lengths, as Workload counts them. The precision is not set. @pre fewer than 512 key heads
+/// lengths, as Workload counts them. The caller sets the precision. @pre kv_heads < 512, because
+/// KernelCall::outer packs both numbers of heads
 constexpr KernelCall attention_call(KernelOperation operation, const AttentionHeads& heads,
                                     std::int64_t tokens, std::int64_t pairs) {
   return {.operation = operation,
@@ -42,7 +43,8 @@ constexpr KernelCall attention_call(KernelOperation operation, const AttentionHe
 enum class KernelPass : std::uint8_t { forward, backward_input, backward_weight, recompute };
 inline constexpr std::size_t kKernelPasses = 4;
 
-/// A UnitCall is one kernel call of one unit, or of one layer if the unit is part of a layer.
+/// A UnitCall is one kernel call of a unit (ProfileUnit). A unit that occurs in every layer lists the calls
+/// of one layer.
 struct UnitCall {
   KernelPass pass = KernelPass::forward;
   KernelCall call;

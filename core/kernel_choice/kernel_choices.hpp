@@ -12,15 +12,15 @@
 namespace dflop {
 
 /// A KernelChoice says which variant calls of one key use. In a step, the first 2 x trials calls of a rank
-/// alternate between the variant on trial and the one in use, in the order tried, used, used, tried. So a
-/// gradual slowdown affects both equally. A step may begin at a later position of this order.
+/// take part in trials. They follow the order tried, used, used, tried, beginning at position `first`, so a
+/// gradual slowdown affects both variants equally.
 struct KernelChoice {
-  std::uint16_t variant = 0;  ///< in use
-  std::uint16_t tried = 0;
-  std::uint16_t trials = 0;  ///< calls of each rank on trial
-  std::uint8_t first = 0;    ///< position in the order of a rank's first call
-  bool measured = true;      ///< the default was measured at this key; only then other keys may use it
-  double mean_ns = 0;        ///< known mean time of the variant in use; 0: not known
+  std::uint16_t variant = 0;  ///< variant in use
+  std::uint16_t tried = 0;    ///< variant on trial
+  std::uint16_t trials = 0;   ///< half the number of a rank's calls that take part in trials; 0: none
+  std::uint8_t first = 0;     ///< position in that order at which a rank's first call stands
+  bool measured = true;  ///< whether the default was timed at this key; if not, no other key uses this choice
+  double mean_ns = 0;    ///< known mean time of the variant in use; 0: not known
 
   bool operator==(const KernelChoice&) const = default;
 
@@ -35,7 +35,7 @@ struct KernelChoice {
 /// nearest() measured key.
 struct KernelChoices {
   std::map<KernelKey, KernelChoice> by_key;
-  /// One in this many calls beyond the trials is timed, a different one in each step; 0: none.
+  /// One in this many calls after the trials is timed, a different one in each step; 0: none.
   std::uint32_t timed_one_of = 0;
   std::uint64_t step = 0;
 
@@ -55,12 +55,13 @@ struct KernelObservation {
   KernelStats in_trials;  ///< the part of `used` that alternated with trials
   KernelStats trials;     ///< times of the variant on trial
   double least_trial_ns = 0;
-  double excess_ns = 0;  ///< sum of the unscaled time of calls on trial beyond `mean_ns`
+  double excess_ns = 0;  ///< how much longer, in total, slow calls on trial took than the mean of the variant
+                         ///< in use; in real time, not scaled
 
   bool operator==(const KernelObservation&) const = default;
 };
 
-/// Converts choices to bytes for other processes, and back.
+/// to_bytes() converts choices to bytes for other processes; parse_choices() converts them back.
 std::string to_bytes(const KernelChoices& choices);
 KernelChoices parse_choices(std::string_view bytes);
 

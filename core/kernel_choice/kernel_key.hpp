@@ -1,5 +1,6 @@
-// A KernelKey describes a call by the properties that determine its fastest variant. They all follow from a
-// stage and a Workload, so the simulator and a live run use the same keys.
+// A kernel variant is one of several implementations of an operation. A KernelKey describes a call by the
+// properties that determine its fastest variant. They all follow from a stage and a Workload, so the
+// simulator and a live run use the same keys.
 #pragma once
 
 #include <array>
@@ -44,8 +45,8 @@ inline constexpr NameTable<KernelOperation, kKernelOperations> kNames<KernelOper
      {KernelOperation::swiglu, "swiglu"},
      {KernelOperation::swiglu_backward, "swiglu_backward"}}};
 
-/// VariantNames list the variants of each operation, the default first; empty for an operation without
-/// functions.
+/// VariantNames list the variants of each operation, the default first. The list of an operation without
+/// functions is empty.
 using VariantNames = std::array<std::vector<std::string>, kKernelOperations>;
 
 /// Returns the bucket of a count. There are two for each power of two, [2^k, 1.5 2^k) and [1.5 2^k, 2^(k+1));
@@ -70,21 +71,22 @@ constexpr std::int64_t bucket_middle(int bucket) {
 struct KernelCall {
   KernelOperation operation = KernelOperation::linear;
   DType dtype = DType::f32;
-  /// Products: columns of the weight's input and output, on this rank. Attention: the head's width, and query
-  /// heads x 512 + key heads. Activations and their backwards: 0, and columns of the output.
+  /// `inner` and `outer` are the sizes of the operation on this rank. Matrix products: the widths of the
+  /// weight's input and output. Attention: the width of a head, and 512 times the query heads plus the key
+  /// heads. Activations and their backwards: 0, and the width of the output.
   std::int32_t inner = 0;
   std::int32_t outer = 0;
   bool causal = false;      ///< only for attention
   std::int64_t tokens = 0;  ///< rows
-  /// Attention: the mean length that a token attends to, which is attention pairs over tokens, rounded. 0 for
-  /// other operations.
+  /// For attention, this is the mean length that a token attends to: attention pairs divided by tokens,
+  /// rounded. 0 for other operations.
   std::int64_t length = 0;
 
   auto operator<=>(const KernelCall&) const = default;
 };
 
-/// Returns the work that a call's time is assumed proportional to among calls of one key: tokens or, for
-/// attention, pairs of tokens.
+/// Returns a call's amount of work: tokens or, for attention, pairs of tokens. Among calls of one key, times
+/// are assumed to be proportional to it.
 constexpr double work_of(const KernelCall& call) {
   return static_cast<double>(call.tokens) * (call.length > 0 ? static_cast<double>(call.length) : 1.0);
 }
@@ -110,7 +112,7 @@ struct KernelKeyHash {
   }
 };
 
-/// One key's data is used for another up to this distance in buckets: two octaves.
+/// A key may use the data of another key up to this distance in buckets, which is two octaves.
 inline constexpr int kFarthestBucket = 4;
 
 /// Returns the entry of the key or, if it is absent, of the nearest key with the same operation, precision

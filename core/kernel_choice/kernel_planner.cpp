@@ -32,8 +32,8 @@ bool lacks_used(const KernelTrial& trial) {
   return trial.used.count < trial.own.count;
 }
 
-/// Returns the next variant to try: one whose turn is not over, otherwise the one tried least; none if no
-/// variant is on trial.
+/// Returns the next variant to try: one that still lacks calls of the variant in use, otherwise the one tried
+/// least; nullopt if no variant is on trial.
 std::optional<std::size_t> next_on_trial(const KernelState& state) {
   std::optional<std::size_t> next;
   for (std::size_t v = 0; v < state.trials.size(); ++v) {
@@ -125,8 +125,8 @@ void KernelPlanner::plan_trials(KernelChoices& choices) const {
     const auto ranks = static_cast<double>(state.ranks);
     const double call = ranks * (excess.expected + 2 * kTimingNs);
     const double most_call = ranks * (excess.most + 2 * kTimingNs);
-    // A variant without measurements is tried only once, and so is one whose key a step calls only once or
-    // so.
+    // A variant without measurements is tried only once in a step. So is a variant whose key had fewer than 4
+    // calls in the last step.
     const bool once = used_first || trial.own.count == 0 || state.calls < 4;
     const std::int64_t wanted =
         once ? 1 : std::min({kRoundCalls[state.round] - trial.own.count, kMaxTrials, state.calls / 2});

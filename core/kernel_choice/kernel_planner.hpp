@@ -1,5 +1,6 @@
-// The KernelPlanner decides before each step which kernel variants all ranks of a run use, and learns from
-// their measurements after it.
+// A kernel variant is one of several implementations of an operation; a key is an operation with its sizes.
+// The KernelPlanner decides before each step which variant all ranks of a run use for each key, and learns
+// from their measurements after the step.
 #pragma once
 
 #include <cstdint>
@@ -24,37 +25,39 @@ template <>
 inline constexpr NameTable<KernelMode, 3> kNames<KernelMode> = {
     {{KernelMode::fixed, "default"}, {KernelMode::profile, "profile"}, {KernelMode::learn, "learn"}}};
 
-/// Trials and timing may take this fraction of the elapsed time. With it, a run in which no other variant is
-/// worthwhile should reach 0.995 times the pace of a run that does not learn.
+/// Trials and timing may take this fraction of the elapsed time. So even a run in which no variant beats the
+/// default should reach 99.5 % of the pace of a run that does not learn.
 inline constexpr double kLearningBudget = 0.005;
-/// They may take this fraction if each call on trial is as slow as it can be.
+/// Trials and timing may take this fraction of the elapsed time even if each call on trial is as slow as the
+/// planner thinks possible (see KernelPlanner).
 inline constexpr double kMaxLearningBudget = 0.01;
 
-/// Variants are dropped whose shortest call (first round) or mean (second round) exceeds the best by more
-/// than this factor.
+/// A variant is dropped if its shortest call (first round) or its mean (second round) takes more than this
+/// factor times the time of the best.
 inline constexpr double kFirstRoundLimit = 1.5;
 inline constexpr double kSecondRoundLimit = 1.15;
 
 /// A KernelTrial compares two variants that alternated: the one on trial and the one in use.
 struct KernelTrial {
-  KernelStats own;
-  KernelStats used;
-  double least_ns = 0;  ///< shortest of `own`
+  KernelStats own;      ///< times of the variant on trial
+  KernelStats used;     ///< times of the variant in use
+  double least_ns = 0;  ///< shortest time of the variant on trial
 
   /// Returns the variant's mean time divided by the mean time of the variant in use; 1 if unknown.
   double ratio() const { return used.count > 0 ? own.mean / used.mean : 1; }
-  /// Returns the same ratio for the variant's shortest call, so that one interrupted call does not rule it
-  /// out.
+  /// Returns the shortest time of the variant on trial divided by the mean time of the variant in use; 1 if
+  /// unknown. One interrupted call does not change it.
   double least_ratio() const { return used.count > 0 ? least_ns / used.mean : 1; }
 };
 
 /// A KernelState is what a planner remembers of a key in addition to its table.
 struct KernelState {
-  std::size_t variant = 0;          ///< in use
-  std::uint32_t alive = 0;          ///< a bit for each variant that is still on trial; 0: trials are over
-  std::size_t round = 0;            ///< of trials
-  std::int64_t ranks = 0;           ///< max ranks so far that called this key in a step
-  std::int64_t calls = 0;           ///< min calls of one of these ranks in the last step
+  std::size_t variant = 0;  ///< in use
+  std::uint32_t alive = 0;  ///< a bit for each variant that is still on trial; 0: trials are over
+  std::size_t round = 0;    ///< finished rounds of the current trials
+  std::int64_t ranks = 0;   ///< max number of ranks that called this key in a step so far
+  std::int64_t calls = 0;   ///< calls of this key in the last step by the rank that made the fewest; ranks
+                            ///< without any do not count
   std::int64_t next_trials = 0;     ///< step in which trials begin again
   std::vector<KernelTrial> trials;  ///< by variant
 };
@@ -70,10 +73,10 @@ struct KernelState {
 /// per step alternates between steps.
 ///
 /// Trials are limited to those whose expected cost fits into `kLearningBudget` and whose worst cost fits into
-/// `kMaxLearningBudget`. The worst case of a call is three deviations above the mean or, for an unknown
-/// variant, 16 times the time of the one in use. A variant that is slower still can overdraw the budget once;
-/// trials then pause until it is paid back. Because ranks wait for each other, the excess of all ranks is
-/// added up, as if none of it overlapped.
+/// `kMaxLearningBudget`. The worst case of a call is three standard deviations above the mean of its variant
+/// or, for an unknown variant, 16 times the time of the one in use. A variant that is slower still can
+/// overdraw the budget once; trials then pause until it is paid back. Because ranks wait for each other, the
+/// excess of all ranks is added up, as if none of it overlapped.
 class KernelPlanner {
  public:
   KernelPlanner(KernelMode mode, KernelTable table) : mode_(mode), table_(std::move(table)) {}
@@ -81,10 +84,10 @@ class KernelPlanner {
   KernelMode mode() const { return mode_; }
   const KernelTable& table() const { return table_; }
   const std::map<KernelKey, KernelState>& states() const { return states_; }
-  /// Returns the part of the elapsed time that learning took, summed over ranks.
+  /// Returns the time that learning took, summed over ranks, as a fraction of the elapsed time.
   double spent_fraction() const { return elapsed_ns_ > 0 ? spent_ns_ / elapsed_ns_ : 0; }
 
-  /// Returns the variant in use.
+  /// Returns the variant in use for a key.
   std::size_t choose(const KernelKey& key) const;
   /// Returns the choices of all ranks for the next step.
   KernelChoices next_step() const;

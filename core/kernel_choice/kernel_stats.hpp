@@ -19,7 +19,7 @@ struct KernelStats {
 
   bool operator==(const KernelStats&) const = default;
 
-  /// Returns how many durations the mean and variance represent.
+  /// Returns the number of durations that the mean and variance represent.
   double weight() const { return static_cast<double>(std::min(count, kWindow)); }
 
   void add(double ns) {
@@ -43,8 +43,8 @@ struct KernelStats {
     count += newer.count;
   }
 
-  /// Returns half the width of the 95 % confidence interval of the mean: Student's t, accurate to two percent
-  /// from five durations on; infinite for fewer than two.
+  /// Returns half the width of the 95 % confidence interval of the mean; infinite for fewer than two
+  /// durations. It approximates Student's t to two percent from five durations on.
   double half_width() const {
     const double free = weight() - 1;
     if (free < 1) return std::numeric_limits<double>::infinity();
@@ -52,7 +52,9 @@ struct KernelStats {
     const double t = free < 5 ? kT[static_cast<int>(free) - 1] : 1.96 + 2.72 / free + 2.6 / (free * free);
     return t * std::sqrt(variance / free);
   }
+  /// Returns the lower end of that confidence interval.
   double low() const { return mean - half_width(); }
+  /// Returns the upper end of that confidence interval.
   double high() const { return mean + half_width(); }
 };
 

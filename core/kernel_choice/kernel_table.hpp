@@ -34,9 +34,9 @@ class KernelTable {
   /// Adds the newer durations of another table with the same variants.
   void merge(const KernelTable& newer);
 
-  /// Returns the variant to run: among variants whose interval lies below the default's, the one with the
-  /// smallest mean; if there is none, the default. If the key has no durations of the default, the nearest()
-  /// entry decides.
+  /// Returns the variant to run: among variants whose confidence interval (KernelStats) lies below the
+  /// default's, the one with the smallest mean; if there is none, the default. If the key has no durations of
+  /// the default, the nearest() entry decides.
   std::size_t choose(const KernelKey& key) const;
   /// Returns the entry that choose() uses, with its key; null if there is none.
   const std::pair<const KernelKey, Entry>* basis(const KernelKey& key) const {

@@ -10,7 +10,7 @@
 namespace dflop {
 
 /// RankKernels apply the choices of a step and collect its measurements. For a known key, choose() and
-/// observe() do not allocate, lock or look at names. Only one thread may use an object.
+/// observe() do not allocate, lock or look up names. Only one thread may use an object.
 class RankKernels {
   struct Known {
     KernelChoice choice;

@@ -8,9 +8,9 @@
 namespace dflop {
 
 /// Returns the steps of every rank of a zb-v shape without leading stages. It runs two strategies in virtual
-/// time and returns the order of the shorter run. In both, a rank holds at most 2 ranks chunks of
-/// microbatches, each from the start of its forward to the end of its weight part, and each stage takes its
-/// microbatches in order.
+/// time and returns the order of the shorter run. In both, each stage takes its microbatches in order. A rank
+/// holds at most 2 * ranks microbatches, counting those of both chunks, each from the start of its forward to
+/// the end of its weight part.
 ///
 /// Oldest first: a free rank starts the input part of a backward if one is ready, otherwise a forward,
 /// otherwise a weight part. It prefers the oldest microbatch, and waits only if none of these is ready. A
@@ -30,16 +30,17 @@ namespace dflop {
 ///   * after its last F0 a rank has one forward less in each turn. B0, which can also move up the ranks every
 ///     unit, runs early to fill the gap, and weight parts, for which there is now enough memory, wait until
 ///     the end.
-/// It always terminates, whatever the times. An endless rhythm runs every turn in 3 units and obeys all of
-/// these orders and limits. So they have no cycle, and neither do the constraints among the first m
-/// microbatches.
+/// It always terminates, whatever the times. An endless rhythm, which runs every turn in 3 units, obeys all
+/// of these orders and limits. So they have no cycle. Therefore the constraints among the first m
+/// microbatches have none, either.
 std::vector<std::vector<OrderStep>> zb_v_steps(const PipelineShape& shape, const StepTimes& times);
 
 /// Returns the steps of every rank of an encoder_in_bubbles shape. Ranks run `fixed` (on stages 1 and up) in
 /// this order, and encoder microbatches when they would otherwise idle. A free rank starts its next fixed
-/// step if it is ready, otherwise an encoder forward, which other ranks wait for, otherwise an encoder
-/// backward; each in the order of microbatches. A rank holds at most tables.most_held encoder microbatches
-/// (at least 1), from the start of their forward to the end of their backward.
+/// step if it is ready. Otherwise it starts an encoder forward, because other ranks wait for it, or else an
+/// encoder backward. Forwards and backwards are each in the order of microbatches. A rank holds at most
+/// tables.most_held encoder microbatches (at least 1), from the start of their forward to the end of their
+/// backward.
 ///
 /// A step that fills a bubble may end after it, so this can be slower than not filling bubbles. If it is
 /// slower, the result is instead all encoder forwards before `fixed` and all backwards after it, as far as

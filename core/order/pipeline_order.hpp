@@ -40,7 +40,7 @@ struct PipelineShape {
   bool operator==(const PipelineShape&) const = default;
 };
 
-/// These limit a pipeline without a model: its stages, and stages x microbatches.
+/// A pipeline without a model has at most this many stages, and at most this many stages times microbatches.
 inline constexpr int kMaxRawStages = 4096;
 inline constexpr int kMaxRawCells = 1 << 21;
 
@@ -67,12 +67,12 @@ struct StepTimes {
   std::vector<Nanoseconds> message;          ///< between a stage and the next, in either direction
 };
 
-/// OrderTables are the inputs, besides the shape, of some orders. zb-v and encoder-in-bubbles read the times;
-/// eager-1f1b and encoder-in-bubbles read the limits.
+/// OrderTables are inputs that some orders need in addition to the shape. zb-v and encoder-in-bubbles read
+/// the times; eager-1f1b and encoder-in-bubbles read the limits.
 struct OrderTables {
   StepTimes times;  ///< if empty, all steps take equally long and messages take no time
-  /// Each rank may hold at most this many microbatches at once, at least 1; for encoder-in-bubbles, this many
-  /// encoder microbatches. Empty: no limits.
+  /// Element r is the max number of microbatches that rank r may hold at once, at least 1. For
+  /// encoder-in-bubbles, it limits only encoder microbatches. Empty: no limits.
   std::vector<int> most_held;
 };
 
@@ -85,25 +85,27 @@ struct OrderTables {
 /// 1f1b (Narayanan et al. 2021, PipeDream-Flush): ranks - rank - 1 warm-up forwards, then one forward and one
 /// backward in turn, then the remaining backwards.
 ///
-/// interleaved (Narayanan et al. 2021): each rank runs `ranks` microbatches of one chunk, then of the next; 2
-/// (ranks - rank - 1) + (chunks - 1) ranks warm-up forwards; 1f1b for one chunk.
+/// interleaved (Narayanan et al. 2021): each rank runs `ranks` microbatches of one chunk, then the same
+/// microbatches of the next chunk. It has 2 (ranks - rank - 1) + (chunks - 1) * ranks warm-up forwards. With
+/// one chunk it is 1f1b.
 ///
 /// zb-h1 (Qi et al. 2023): 1f1b with weight parts `rank` microbatches behind the input parts. No rank holds
 /// more than `ranks` microbatches, as many as the first rank of 1f1b.
 ///
-/// zb-h2 (same): 2 (ranks - rank - 1) warm-up forwards and a lag of 2 rank microbatches; at most 2 ranks - 1
-/// microbatches held. With fewer microbatches, which would leave bubbles in the longer warm-up, it is zb-h1.
+/// zb-h2 (same paper): 2 (ranks - rank - 1) warm-up forwards, and weight parts 2 * rank microbatches behind
+/// the input parts. A rank holds at most 2 * ranks - 1 microbatches. If there are fewer microbatches, the
+/// longer warm-up would have bubbles, so the order is zb-h1.
 ///
-/// zb-v (same): at most 2 ranks chunks of microbatches, again the memory of 1f1b; no bubble between a rank's
-/// first and last step if all steps take equally long and there are at least 2 ranks - 1 microbatches. See
-/// zb_v_steps().
+/// zb-v (same paper): a rank holds at most 2 * ranks microbatches, counting those of both chunks, which takes
+/// the same memory as 1f1b. There is no bubble between a rank's first and last step if all steps take equally
+/// long and there are at least 2 * ranks - 1 microbatches. See zb_v_steps().
 ///
 /// eager-1f1b (Zhuang et al. 2023, "On Optimizing the Communication of Model Parallelism"): 1f1b in which a
 /// rank holds up to 2 (ranks - rank) - 1 microbatches instead of ranks - rank, so that messages have a whole
-/// step to travel. A rank holds no more than its limit or than the ranks before it: running further ahead
-/// than the ranks that feed it would deadlock. A rank that holds more than in 1f1b holds fewer than the rank
-/// before it, because ranks that hold equally many take turns. Limits that are enough for 1f1b are enough for
-/// this order.
+/// step to travel. A rank exceeds neither its limit nor the number that the rank before it holds, because
+/// running further ahead than the ranks that feed it would deadlock. A rank that holds more than in 1f1b
+/// holds fewer than the rank before it, because ranks that hold equally many take turns. Limits that are
+/// enough for 1f1b are enough for this order.
 ///
 /// encoder-in-bubbles (Feng et al. 2024, "Optimus"): 1f1b on stages 1 to `ranks`, with encoder microbatches
 /// where a rank would idle; see bubble_steps().
@@ -123,13 +125,13 @@ struct PipelineOrder {
 /// 1, "F3.e" on the encoder of encoder_in_bubbles.
 std::string step_name(const PipelineShape& shape, const OrderStep& step);
 
-/// Returns the step that `name` stands for on a rank; nothing if the name is malformed, or the microbatch or
+/// Returns the step that `name` stands for on a rank; nullopt if the name is malformed, or the microbatch or
 /// chunk is out of range. "F3.0" is the same as "F3".
 std::optional<OrderStep> step_from_name(const PipelineShape& shape, int rank, std::string_view name);
 
-/// Checks that every rank runs each microbatch of its stages once, forward and then backward (whole, or the
-/// input part before the weight part), that each stage takes inputs from another rank in the order in which
-/// that rank sends them, and that no step waits forever. verify() accepts programs in such an order. `where`
+/// Checks an order. Every rank must run each microbatch of its stages once, forward and then backward (whole,
+/// or the input part before the weight part). Each stage must take inputs from another rank in the order in
+/// which that rank sends them. No step may wait forever. verify() accepts programs in such an order. `where`
 /// names the order in errors.
 /// @throws Error (input) naming rank and position as the key (of schema "dflop.order") "ranks[2][7]".
 void validate(const PipelineOrder& order, const std::string& where = "order");

@@ -36,14 +36,15 @@ class CollectiveOrder {
     return queue.entered.size() == queue.first + 1 && comes_next(collective);
   }
 
-  /// Returns the instruction with which a participant entered a collective that is its current one.
+  /// Returns the instruction with which the group entered the collective. @pre the collective is the first of
+  /// the group's queue that has not ended
   std::int64_t entry(std::int32_t group, std::int32_t collective) const {
     const Queue& queue = queues_[queue_of(group, collective)];
     return queue.entered[queue.first].instruction;
   }
 
-  /// Marks a running collective as ended. Returns the collectives that may start now: first in the order of
-  /// its participants, then those that wait for it in other queues.
+  /// Marks a running collective as ended. Returns the collectives that may start now: first those that come
+  /// next in its participants' queues, then those that wait for it (Collective::after).
   std::vector<std::int32_t> end(std::int32_t collective) {
     std::vector<std::int32_t> startable;
     for (const std::int32_t group : program_.collectives[collective].groups) {
@@ -67,15 +68,15 @@ class CollectiveOrder {
   };
   struct Queue {
     std::vector<Entry> entered;
-    std::size_t first = 0;  ///< the one that runs or comes next
+    std::size_t first = 0;  ///< index of the entry that runs or comes next
   };
 
   std::size_t queue_of(std::int32_t group, std::int32_t collective) const {
     return group * queues_per_group_ + program_.collectives[collective].queue;
   }
 
-  /// Records that for one more participant the collective is next, or that one more collective it waits for
-  /// has ended. Returns whether it now waits for nothing.
+  /// Records that one more condition of the collective is met: it is next in the queue of a participant, or a
+  /// collective that it waits for has ended. Returns whether all its conditions are met.
   bool comes_next(std::int32_t collective) {
     const Collective& parts = program_.collectives[collective];
     return ++ready_[collective] == parts.groups.size() + parts.after.size();

@@ -29,8 +29,9 @@ struct EncoderPiece {
   std::int32_t llm_dp = 0;  ///< dp rank of the LLM that has the sample
   /// This dp rank encodes it: one of the encoder's in a disaggregated plan, otherwise llm_dp.
   std::int32_t encoder_dp = 0;
-  std::int64_t sequence = 0;  ///< index in the sample's sequences, counting each of a group's `count`
-  std::int64_t tokens = 0;    ///< of the sequence
+  std::int64_t sequence =
+      0;                    ///< index in the sample's sequences; EncoderSequences count as `count` sequences
+  std::int64_t tokens = 0;  ///< of the sequence
   std::int64_t attention_pairs = 0;
   /// The sample's LLM tokens [begin, end) come from this sequence. The pieces of a sample cover 0 to its
   /// encoder_output_tokens without gaps; a piece may have no tokens.
@@ -47,7 +48,7 @@ inline double sequence_weight(const TransformerSpec& encoder, const EncoderSeque
          4.0 * encoder.heads * encoder.head_dim * static_cast<double>(sequence.attention_pairs);
 }
 
-/// Returns the total weight of all sequences of microbatch `j`.
+/// Returns the sum of sequence_weight() over all encoder sequences of microbatch `j`.
 inline double microbatch_weight(const Plan& plan, const ModelSpec& model, std::span<const Sample> batch,
                                 const SamplesOfBins& bins, int j) {
   double total = 0;

@@ -14,8 +14,8 @@ inline std::int64_t text_tokens(const Sample& sample) {
   return std::max<std::int64_t>(0, sample.llm_tokens - sample.encoder_output_tokens);
 }
 
-/// Returns how many tokens of a sample are trained, which are the answer's. Samples do not say where their
-/// answers begin, so by convention the first half of the text (rounded down, at least one token) is the
+/// Returns the number of tokens of a sample that are trained: the answer's tokens. Samples do not say where
+/// their answers begin, so by convention the first half of the text (rounded down, at least one token) is the
 /// prompt and the rest is the answer. Tokens from the encoder are not predicted.
 inline std::int64_t loss_tokens(const Sample& sample) {
   const std::int64_t text = text_tokens(sample);

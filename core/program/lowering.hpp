@@ -18,8 +18,8 @@ std::vector<Stage> plan_stages(const Plan& plan, const ModelSpec& model);
 /// Returns the parameters of a stage on one of its ranks, including LoRA's.
 std::int64_t stage_parameters(const Stage& stage, const ModelSpec& model);
 
-/// Returns how many of stage_parameters() are trained, so have gradients, which are reduced, and optimizer
-/// states.
+/// Returns how many of stage_parameters() are trained. Only these have optimizer states, and gradients that
+/// are reduced.
 std::int64_t trained_parameters(const Stage& stage, const ModelSpec& model);
 
 /// Returns the number of buckets, each of about `bucket` bytes, in which a stage's gradients are reduced: at
@@ -48,10 +48,10 @@ PipelineOrder plan_order(const Plan& plan, const OrderTables& tables = {});
 ///
 /// Gradients. After its last backward a group goes through its stages from last to first and reduces the
 /// gradients of each over dp (gradient_bytes() per parameter), then takes its optimizer step. With
-/// Plan::gradient_bucket, a stage's gradients are reduced in equal buckets during its last backward, with
-/// bucket k of n ready after k / n of it; a colocated encoder's gradients are not. Stages without trained
-/// parameters reduce nothing. Gradients do not return to stages before all trained ones (Plan::trained);
-/// these stages keep the steps of their order, but their backwards are empty.
+/// Plan::gradient_bucket, a stage's gradients are reduced in n equal buckets during its last backward: bucket
+/// k is ready after k / n of it. A colocated encoder's gradients are not divided into buckets. Stages without
+/// trained parameters reduce nothing. Gradients do not return to stages before all trained ones
+/// (Plan::trained); these stages keep the steps of their order, but their backwards are empty.
 ///
 /// Groups are in the order of first_ranks(), by pipeline rank and dp rank, whatever the placement.
 ///
@@ -61,7 +61,7 @@ PipelineOrder plan_order(const Plan& plan, const OrderTables& tables = {});
 Program lower(const Plan& plan, const ModelSpec& model, std::span<const Sample> batch,
               const Assignment& assignment, const PipelineOrder& order);
 
-/// Lowers in the order that plan_order() returns without tables.
+/// Lowers a plan and assignment in the order that plan_order() returns without tables.
 Program lower(const Plan& plan, const ModelSpec& model, std::span<const Sample> batch,
               const Assignment& assignment);
 
@@ -73,12 +73,12 @@ Program lower_without_work(const Plan& plan, const ModelSpec& model);
 ///  - indices are in range, and every instruction is in the list of one group;
 ///  - every message is sent once and received once by the groups it names, in the same order on each channel
 ///    (from one stage of a group to one stage of another);
-///  - a group completes what it begins, forward and then backward, so that the activations of each forward
-///    are freed;
+///  - a group runs a backward for each forward that it runs, so that the activations of each forward are
+///    freed;
 ///  - the groups of one dp rank run each microbatch once on each of their stages;
 ///  - each participant enters a collective once and waits for it once;
-///  - compute follows each all_reduce_start that becomes ready during it (Collective::ready rises from start
-///    to start and is in [0, 1]);
+///  - an all_reduce_start whose Collective::ready is above 0 is followed by compute, during which it becomes
+///    ready; of the starts before the same compute, later ones do not become ready earlier;
 ///  - if there is a hub, no reshard bypasses it;
 ///  - ranks of shared GPUs are numbered as Program::shared_gpus says;
 ///  - asynchronous sends cause no deadlock.

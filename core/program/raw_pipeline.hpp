@@ -24,8 +24,9 @@ struct BroadcastTable {
   bool operator==(const BroadcastTable&) const = default;
 };
 
-/// A RawLink is a link between ranks. As `link`, each pair of ranks has its own, which its messages do not
-/// contend for; as `shared_link`, all messages share one link's bandwidth.
+/// A RawLink is a link between ranks. As RawPipeline::link, it describes the separate link of each pair of
+/// ranks, on which messages do not contend. As RawPipeline::shared_link, it is one link whose bandwidth all
+/// messages share.
 struct RawLink {
   Seconds latency{0};
   double bytes_per_second = 0;
@@ -51,14 +52,14 @@ struct RawPipeline {
   std::optional<BroadcastTable<Seconds>> backward_weight;
   std::optional<BroadcastTable<Bytes>> activation;  ///< kept from a forward to the end of its backward
   BroadcastTable<Bytes> message{{{Bytes{}}}};  ///< of activations forward; gradients back have as many bytes
-  std::optional<RawLink> link;                 ///< none: messages take no time here
+  std::optional<RawLink> link;                 ///< nullopt: messages take no time on it
   std::optional<RawLink> shared_link;          ///< used by all messages in addition to `link`
   std::optional<RawEncoder> encoder;           ///< only with encoder_in_bubbles, which requires it
   /// These limits are OrderTables::most_held: one for all ranks, or one for each. Empty: no limits. Only
   /// orders that read limits may have any.
   std::vector<int> activation_limit;
 
-  /// Returns the latency and bandwidth of a message on otherwise idle links; nothing without links.
+  /// Returns the latency and bandwidth of a message on otherwise idle links; nullopt if there are no links.
   std::optional<RawLink> path() const;
 };
 
@@ -72,16 +73,16 @@ void validate(const RawPipeline& pipeline, const std::string& where = "pipeline"
 /// Makes the program: one group per rank, and for each microbatch and boundary between stages of different
 /// ranks one message each way. A backward that the order does not split takes as long as both parts together.
 /// verify() accepts the program.
-/// @throws Error (input) as validate().
+/// @throws what validate() throws
 PricedProgram make_program(const RawPipeline& pipeline);
 
-/// Returns the order that make_program() runs. @throws Error (input) as validate().
+/// Returns the order that make_program() runs. @throws what validate() throws
 PipelineOrder pipeline_order(const RawPipeline& pipeline);
 
 /// Makes the program in a custom order, which must be for the pipeline's shape, except for its placement, and
 /// must not deadlock. A backward that the order splits needs a `backward_weight`. `where` names the pipeline
 /// in errors.
-/// @throws Error (input) as validate(), and if the weight parts are missing.
+/// @throws what validate() throws, and Error (input) if a `backward_weight` is needed but missing
 PricedProgram make_program(const RawPipeline& pipeline, const PipelineOrder& order,
                            const std::string& where = "pipeline");
 

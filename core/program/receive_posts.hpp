@@ -31,16 +31,17 @@ inline constexpr int kPostedAhead = 2;
 
 /// Returns posts with which no group waits forever (require_progress()), if there are any. It puts all
 /// instructions into one sequence that keeps each group's order and has every send before its receive; each
-/// receive is posted at its group's position at the time of the send. An execution that follows this sequence
-/// never blocks: every receive to be waited for has its send before it, and every send has its receive
-/// posted. In the sequence, groups run ahead as far as they can with up to `ahead` messages, at least 1, in
-/// flight to each other group; more only if no group could continue. Receives from one group are posted in
-/// the order of its sends. Takes time proportional to the instructions, times the passes over the groups that
-/// the sequence takes.
+/// receive is posted at the position that its group has reached when the message is sent. An execution that
+/// follows this sequence never blocks: when a group waits for a message, the message was sent before; when a
+/// group sends one, its receive is posted. In the sequence, groups run ahead as far as they can with up to
+/// `ahead` messages, at least 1, in flight to each other group. More are in flight only if no group could
+/// continue otherwise. Receives from one group are posted in the order of its sends. The time is proportional
+/// to the number of instructions times the number of passes over the groups that it takes to make the
+/// sequence.
 ReceivePosts post_receives(const Program& program, int ahead = kPostedAhead);
 
 /// Checks that all groups of a verified Program finish even if every compute instruction and optimizer step
-/// begins only when everything that its group entered before is done. A send is done when its receive is
+/// begins only when everything that its group has already entered is done. A send is done when its receive is
 /// entered, and a receive when its send is. GPUs may wait like this when they load code or allocate memory.
 /// Instructions of a group run one after another; all_reduce_start enters nothing, and groups meet in the
 /// instruction that ends a collective.
@@ -48,8 +49,8 @@ ReceivePosts post_receives(const Program& program, int ahead = kPostedAhead);
 void require_progress(const Program& program, const ReceivePosts& posts);
 
 /// Returns whether all groups finish even if the sums of all_reduce_start are entered during the following
-/// compute and block their group's device until all others have entered them. That compute, which may also
-/// wait for the device, then ends, and only then the group enters the next sum or sends a message. If so,
+/// compute and block their group's device until all others have entered them. That compute may also have to
+/// wait for the device. Only when it has ended, the group enters the next sum or sends a message. If so,
 /// require_progress() also accepts the program, because a sum that is entered only when it is waited for
 /// blocks less.
 bool progresses_with_early_sums(const Program& program, const ReceivePosts& posts);

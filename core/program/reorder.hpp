@@ -41,18 +41,18 @@ struct Reordering {
 
 /// Returns the program with the compute of every group in a new order. Each list is divided into blocks: a
 /// compute instruction with the receives and sends of its stage and microbatch. The blocks follow one another
-/// as `order` says, and then the rest (collectives, optimizer step). But if compute came after an
-/// all_reduce_start, it is placed right before the last backward of its stage, after the receives of that
-/// backward. If the order is the program's own, the program stays unchanged, provided its starts are already
-/// there.
+/// as `order` says, and then the rest (collectives, optimizer step). An all_reduce_start that compute follows
+/// is instead placed right before the last backward of its stage, after the receives of that backward. If the
+/// order is the program's own and its all_reduce_starts are already placed like this, the program stays
+/// unchanged.
 ///
 /// When a backward is split, its sends go with the input part, and the weight part frees the activations and
 /// what the input part has kept (Reordering::split_memory). Split backwards are joined if the order has whole
 /// ones. A joined backward frees what its forward has kept and has the larger of both workspaces, which is
 /// too much if recomputation brings several layers back.
-/// @throws Error (input) naming rank and step if the order does not fit the program (another number of ranks;
-/// a step that is repeated, missing or unknown; backwards to be split without a weight_share) or if verify()
-/// rejects the new program.
+/// @throws Error (input) naming rank and step if the order does not fit the program (its number of ranks
+/// differs; a step is repeated, missing or unknown; it splits backwards but there is no weight_share) or if
+/// verify() rejects the new program.
 PricedProgram reorder(const Program& program, const ProgramCosts& costs, const StepOrder& order,
                       const Reordering& reordering = {});
 
@@ -67,7 +67,7 @@ StepOrder step_order(const Program& program);
 StepOrder order_of_kind(const Program& program, const ProgramCosts& costs, OrderKind kind,
                         const Reordering& reordering = {});
 
-/// Returns the kind of the program's order, under a memory limit if there is one; nothing if it matches no
+/// Returns the kind of the program's order, under a memory limit if there is one; nullopt if it matches no
 /// kind.
 std::optional<OrderKind> order_kind_of(const Program& program, const ProgramCosts& costs,
                                        std::optional<Bytes> usable_memory = {});
