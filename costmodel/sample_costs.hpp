@@ -18,16 +18,16 @@ Workload mean_part(const Workload& total, std::int64_t count);
 /// SampleCosts holds seconds per sample, forward and backward, on the slowest of the pipeline ranks that hold
 /// encoder layers and on the slowest of the ranks that hold only LLM layers. A rank's load is the sum over
 /// its chunks. A rank of a uniform plan may hold layers of both modules; its load, and the cost that a sample
-/// adds to it, is then the sum of both. In a colocated plan the encoder's part counts 1 / pp, because a rank
-/// encodes one microbatch in pp. If every rank holds encoder layers, both costs are equal.
+/// adds to it, is then the sum of both. In a colocated plan only 1 / pp of the encoder's cost counts, because
+/// a rank encodes one of every pp microbatches. If every rank holds encoder layers, both costs are equal.
 struct SampleCosts {
   std::vector<double> encoder_s;  ///< zero for samples without encoder work
   std::vector<double> llm_s;
 };
 
 /// Returns the marginal cost of every sample: the time that it adds to a microbatch that already carries the
-/// mean load, the mean over plan.bins() for the LLM and over microbatches * encoder.dp for a separate
-/// encoder. Costs are marginal because a microbatch pays the fixed overheads and the low efficiency of small
+/// mean load. The mean is over plan.bins() bins or, for a separate encoder, over microbatches * encoder.dp
+/// parts. Costs are marginal because a microbatch pays the fixed overheads and the low efficiency of small
 /// shapes only once: counted per sample, they would make many small samples look heavier than they are
 /// together. CostModel::sample_excess(), the known cost of a sample beyond its work, is added.
 ///

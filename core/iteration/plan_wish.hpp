@@ -10,7 +10,7 @@
 
 namespace dflop {
 
-/// A ModuleWish has the fixed numbers of one module.
+/// A ModuleWish has the tp, pp and dp that the user fixes for one module.
 struct ModuleWish {
   std::optional<int> tp = {};
   std::optional<int> pp = {};
@@ -36,7 +36,7 @@ struct PlanWish {
   }
 };
 
-/// Returns the parts of a wish with the names of their options.
+/// Returns the numbers of a wish, each with the name of its option.
 inline std::array<std::pair<std::string_view, std::optional<int>*>, 7> parts_of(PlanWish& wish) {
   return {{{"tp", &wish.llm.tp},
            {"pp", &wish.llm.pp},

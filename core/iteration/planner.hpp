@@ -37,20 +37,20 @@ Seconds objective_value(PlanObjective objective, std::span<const Seconds> iterat
 /// Marks a seed plan supplied by the user. The search never returns a worse plan.
 inline constexpr const char* kGivenSeed = "seed";
 
-/// SearchOptions say which choices planners have besides tp, pp, dp and microbatches, and how they search. An
-/// empty list permits everything that a planner knows; a list of one fixes the choice.
+/// SearchOptions say which choices planners have in addition to tp, pp, dp and microbatches, and how they
+/// search. An empty list permits everything that a planner knows; a list of one fixes the choice.
 struct SearchOptions {
   std::vector<Layout> layouts;
-  /// Shared plans are permitted among open layouts. Plans that will run outside a simulation may not support
-  /// them.
+  /// If `layouts` is empty, shared plans are permitted only if this is true. Live training sets it to false,
+  /// because it shares GPUs only on request.
   bool shared = true;
   std::vector<OrderKind> orders;
   std::vector<Recomputation> recomputations;
   std::vector<RankOrder> placements;
   std::vector<Bytes> gradient_buckets;
   PlanWish wish = {};  ///< fixed numbers; only searches read it
-  /// Returns whether a search, or a planner of uniform plans, may choose these tp of encoder and LLM; null:
-  /// any.
+  /// A search, or a planner of uniform plans, chooses only pairs of tp for encoder and LLM for which this
+  /// returns true. Null: it may choose any pair.
   std::function<bool(int encoder_tp, int llm_tp)> can_split = {};
   PlanObjective objective = PlanObjective::mean;
   /// This scheduler makes the final microbatches of the best plans, within memory.
@@ -72,8 +72,8 @@ bool may_be(const std::vector<T>& list, const T& value) {
   return list.empty() || std::ranges::find(list, value) != list.end();
 }
 
-/// A chosen plan must fit all further batches. A search tries this many of the hardest on each good plan, and
-/// all of them on the plan that it returns.
+/// A chosen plan must fit all batches of PlanRequest::further. A search checks each good plan with this many
+/// of the hardest batches, and the plan that it returns with all of them.
 inline constexpr std::size_t kHardestBatches = 16;
 inline std::span<const Batch> hardest(std::span<const Batch> further) {
   return further.first(std::min(further.size(), kHardestBatches));
@@ -82,7 +82,7 @@ inline std::span<const Batch> hardest(std::span<const Batch> further) {
 struct PlanRequest : Problem {
   const Executor& executor;
   int gbs = 0;
-  std::span<const Sample> profile;  ///< sampled items, for objectives that are means over the data
+  std::span<const Sample> profile;  ///< drawn from the data, for objectives that are means over the data
   std::span<const Batch> batches;   ///< whole iterations, on which candidates are run
   std::uint64_t seed = 0;
   PlanOptions options;
@@ -94,12 +94,12 @@ struct PlanRequest : Problem {
   /// the best objective and, once known, the lower bound over all plans that it may choose. May be empty.
   std::function<void(Seconds, std::optional<Seconds>)> improved = {};
   /// These are further batches of the data, the hardest to fit first, on which no plan is timed. Planners
-  /// that run plans choose one that also fits these, because a run would otherwise end out of memory when it
+  /// that run plans choose one that also fits these, because a run would otherwise run out of memory when it
   /// reaches them.
   std::span<const Batch> further = {};
 };
 
-/// RankShares divide the time of the mean rank into parts that add up to the iteration.
+/// RankShares divide the time of the mean rank into parts that add up to the duration of the iteration.
 struct RankShares {
   Seconds busy{0};
   Seconds imbalance{0};      ///< compute of the busiest rank minus compute of the mean rank
@@ -128,7 +128,7 @@ struct RankedPlan {
   std::string scheduler;
   std::optional<std::int64_t> steps = {};  ///< steps of that scheduler; none: its default
   Seconds objective{0};
-  std::optional<Seconds> lpt = {};  ///< the objective with lpt, to compare plans that have one
+  std::optional<Seconds> lpt = {};  ///< the objective with scheduler lpt, if it was computed
   Seconds bound{0};                 ///< no assignment of the iterations' samples has a smaller objective
   Bytes peak_memory;
   RankShares shares;  ///< of the mean iteration
@@ -143,12 +143,12 @@ struct PlanResult {
   /// the assignment of the iterations' samples. Absent if the planner or the cost model proves nothing.
   std::optional<Seconds> bound = {};
   bool exhausted = true;  ///< false: a budget or time limit ended the search
-  /// The first entry is the plan, and others follow in increasing order of objective. A plan with a smaller
-  /// objective than the first leaves less memory to spare for further batches.
+  /// The first entry is `plan`; the others follow in increasing order of objective. If another entry has a
+  /// smaller objective than the first, it leaves less memory to spare for further batches.
   std::vector<RankedPlan> best = {};
   int seeds_outside = 0;  ///< seed plans that are outside the search space
 
-  /// Returns (objective - bound) / bound, the proven gap; 0 without a bound.
+  /// Returns (objective - bound) / bound, the proven gap; 0 if there is no bound.
   double gap() const { return bound && bound->count() > 0 ? (objective - *bound) / *bound : 0.0; }
 };
 

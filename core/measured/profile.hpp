@@ -74,9 +74,9 @@ struct ProfilePoint {
   /// The backward_input of a layer's linear part takes this much longer if the whole layer is recomputed
   /// before it. Absent if not measured.
   std::optional<double> recompute_s = {};
-  /// For this part of the forward the host prepares and uploads the device's input, such as pixels. A run
-  /// overlaps it with the previous microbatch, except for the first of a step. Absent if the host is the
-  /// device.
+  /// This is the part of forward_s in which the host prepares and uploads the device's input, such as pixels.
+  /// A run overlaps it with the previous microbatch, except in the first microbatch of a step. Absent if the
+  /// host is the device.
   std::optional<double> host_s = {};
 
   bool operator==(const ProfilePoint&) const = default;
@@ -127,8 +127,8 @@ struct ProfileLine {
   bool operator==(const ProfileLine&) const = default;
 };
 
-/// AttentionWindows say in how many of an encoder's layers attention stays within windows, and how many
-/// tokens a full window has.
+/// AttentionWindows describe an encoder in which the attention of some layers stays within windows: the
+/// number of these layers, and the tokens of a full window.
 struct AttentionWindows {
   int layers = 0;
   std::int64_t tokens = 0;
@@ -136,7 +136,7 @@ struct AttentionWindows {
   bool operator==(const AttentionWindows&) const = default;
 };
 
-/// PassFactors are the factors by which a busy neighbor lengthens a unit's passes.
+/// PassFactors are the factors by which a busy neighbor on the same device lengthens a unit's passes.
 struct PassFactors {
   double forward = 1;
   double backward_input = 1;
@@ -145,12 +145,13 @@ struct PassFactors {
   bool operator==(const PassFactors&) const = default;
 };
 
-/// A PartProfile has the measurements of a part of each device that do not depend on the TpMode. Meanwhile,
-/// neighbors ran units on the rest of the devices.
+/// A PartProfile has additional measurements for ranks that compute on only a part of their device. The
+/// factors compare runs in which neighbors ran units on the rest of the devices with runs in which they did
+/// not.
 struct PartProfile {
   std::array<PassFactors, kProfileUnits> beside;  ///< by ProfileUnit
   ProfileLine optimizer;                          ///< per parameter
-  double optimizer_beside = 1;                    ///< how many times as long it takes next to a neighbor
+  double optimizer_beside = 1;                    ///< factor by which a busy neighbor lengthens `optimizer`
 
   bool operator==(const PartProfile&) const = default;
 };
@@ -176,7 +177,7 @@ struct ProfileSettings {
   std::uint64_t seed = 1;
   double budget_s = 0;
   std::int64_t most_tokens = 0;
-  int busy_ranks = 1;  ///< ranks that ran units while these were measured
+  int busy_ranks = 1;  ///< number of ranks that ran units at the same time during the measurement
 
   bool operator==(const ProfileSettings&) const = default;
 };
@@ -213,7 +214,7 @@ inline bool launches_kernels(const ProfileTables& profile) {
   return !profile.device.starts_with("host");
 }
 
-/// Returns on how many of its device's quanta a rank of a stage computes: all, or in a shared plan its
+/// Returns the number of its device's quanta that a rank of `stage` computes on: all, or in a shared plan its
 /// module's quanta.
 inline int quanta_of(const Stage& stage, int quanta) {
   if (stage.share == 1 || quanta < 2) return quanta;
@@ -261,8 +262,8 @@ inline std::string measured_tables(const ProfileTables& profile) {
 }
 
 /// Returns the model as a profile stores it: name, sizes and layers, without the preprocessing rule, the max
-/// sequence length and properties that the name implies. Of the layer forms, only whether embeddings are tied
-/// is kept, because it determines the parameter count.
+/// sequence length, layer forms and other properties that the name implies. It keeps whether embeddings are
+/// tied, because this determines the parameter count.
 inline ModelSpec profiled_model(const ModelSpec& model) {
   ModelSpec profiled = model;
   profiled.preprocess.clear();

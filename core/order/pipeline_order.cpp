@@ -152,8 +152,8 @@ int one_f_one_b_held(const PipelineShape& shape, int rank) {
   return std::min(shape.microbatches, shape.all_ranks() - rank);
 }
 
-/// Returns how many microbatches a leading stage holds before chunked ranks, which hold more than ranks with
-/// one stage.
+/// Returns the number of microbatches that a leading stage holds if ranks with several chunks follow it. Such
+/// ranks hold more microbatches than ranks with one stage.
 int leading_held(const PipelineShape& shape, int rank) {
   return std::min(shape.microbatches, shape.all_ranks() - rank + shape.ranks);
 }

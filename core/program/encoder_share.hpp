@@ -29,9 +29,8 @@ struct EncoderPiece {
   std::int32_t llm_dp = 0;  ///< dp rank of the LLM that has the sample
   /// This dp rank encodes it: one of the encoder's in a disaggregated plan, otherwise llm_dp.
   std::int32_t encoder_dp = 0;
-  std::int64_t sequence =
-      0;                    ///< index in the sample's sequences; EncoderSequences count as `count` sequences
-  std::int64_t tokens = 0;  ///< of the sequence
+  std::int64_t sequence = 0;  ///< index in the sample's sequences; EncoderSequences are `count` of them
+  std::int64_t tokens = 0;    ///< of the sequence
   std::int64_t attention_pairs = 0;
   /// The sample's LLM tokens [begin, end) come from this sequence. The pieces of a sample cover 0 to its
   /// encoder_output_tokens without gaps; a piece may have no tokens.

@@ -77,8 +77,9 @@ Program lower_without_work(const Plan& plan, const ModelSpec& model);
 ///    freed;
 ///  - the groups of one dp rank run each microbatch once on each of their stages;
 ///  - each participant enters a collective once and waits for it once;
-///  - an all_reduce_start whose Collective::ready is above 0 is followed by compute, during which it becomes
-///    ready; of the starts before the same compute, later ones do not become ready earlier;
+///  - Collective::ready is in [0, 1]; an all_reduce_start for which it is above 0 is followed by compute,
+///    during which it becomes ready; of the starts before the same compute, later ones become ready later or
+///    at the same time;
 ///  - if there is a hub, no reshard bypasses it;
 ///  - ranks of shared GPUs are numbered as Program::shared_gpus says;
 ///  - asynchronous sends cause no deadlock.

@@ -89,7 +89,7 @@ class Sequence {
   }
 
   /// Returns, in the order of the sequence, each sent message and the instruction that its destination has
-  /// reached.
+  /// reached by then.
   std::vector<std::pair<std::int64_t, std::int32_t>> run() {
     while (run_all() || force_one()) {
     }

@@ -16,7 +16,7 @@
 
 namespace dflop {
 
-/// Returns the address `bytes` after `data`.
+/// Returns the address that is `bytes` bytes after `data`.
 inline const std::byte* offset(const void* data, std::size_t bytes) {
   return static_cast<const std::byte*>(data) + bytes;
 }
@@ -52,7 +52,7 @@ class ByteWriter {
 };
 
 /// A ByteReader reads the values of a ByteWriter back, in the order of writing.
-/// @throws Error (internal) past the end.
+/// @throws Error (internal) if it reads past the end.
 class ByteReader {
  public:
   explicit ByteReader(std::string_view bytes) : bytes_(bytes) {}

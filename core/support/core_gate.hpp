@@ -10,9 +10,9 @@
 namespace dflop {
 
 /// A CoreGate hands out a number of cores, first come, first served. A group of R ranks gets R cores at once,
-/// or all cores if there are fewer: its ranks run in lockstep, so a single rank with a core would only hold
-/// it idle. Nobody overtakes the first in the queue, even if fewer cores would be enough; so every group gets
-/// its turn.
+/// or all cores if there are fewer: its ranks run in lockstep, so a core of a single rank would only be idle.
+/// No group overtakes the first in the queue, even if fewer cores would be enough; so every group gets its
+/// turn.
 class CoreGate {
  public:
   /// @pre cores >= 1
@@ -23,7 +23,7 @@ class CoreGate {
 
   /// Puts the group at the end of the queue. @pre it neither waits nor holds cores
   void ask(std::int32_t group) { waiting_.push_back(group); }
-  /// Gives the first group in the queue its cores and returns its number; nothing if no group waits or too
+  /// Gives the first group in the queue its cores and returns its number; nullopt if no group waits or too
   /// few cores are free.
   std::optional<std::int32_t> admit();
   void give_back(std::int32_t group) { free_ += cores_of(group); }
@@ -38,9 +38,9 @@ class CoreGate {
 };
 
 /// Makes the calling thread background work (Linux: SCHED_BATCH). Waking it does not interrupt a running
-/// thread: the thread that wakes it continues, and the woken one starts on a free core. A thread with another
-/// policy than the default, SCHED_OTHER, keeps it, because the user chose it, and threads of one policy do
-/// not interrupt each other. If the system refuses, only time is lost.
+/// thread: the thread that wakes it continues, and the woken one starts on a free core. A thread whose policy
+/// is not the default, SCHED_OTHER, keeps its policy, because the user chose it and threads of one policy do
+/// not interrupt each other. If the system rejects the change, only time is lost.
 void become_batch_work();
 
 }  // namespace dflop

@@ -1,4 +1,4 @@
-// This header converts 16-bit floating-point numbers.
+// from_f16() converts an IEEE half-precision number (f16) to float. For bfloat16 see core/dtype.hpp.
 #pragma once
 
 #include <bit>
@@ -6,9 +6,10 @@
 
 namespace dflop {
 
-/// Returns the number with these bits as an f16 (5 bits of exponent, 10 of fraction), exactly. The exponent's
-/// bias is 15 for an f16 and 127 for an f32, so the bits moved to an f32's positions give a value too small
-/// by 2^112. Multiplying by it is exact, also for subnormal numbers.
+/// Returns the exact value of the f16 whose bits are `half`: 1 bit of sign, 5 of exponent, 10 of fraction.
+/// The exponent's bias is 15 for an f16 and 127 for an f32. So the bits, moved to their positions in an f32,
+/// give a value that is too small by the factor 2^112. Multiplying by this factor is exact, also for
+/// subnormal numbers.
 constexpr float from_f16(std::uint16_t half) {
   const std::uint32_t magnitude = (half & 0x7FFFU) << 13;
   const auto finite = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112F);

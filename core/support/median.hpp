@@ -16,11 +16,11 @@ inline double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-/// Returns the mean of the values near the median: within half the median of it, or within four times the
-/// median distance from it, because differences of times may be close to zero. This drops times during which
-/// other processes used the core. It keeps the usual tail of times, which is longer above than below: the sum
-/// of many durations is near the sum of their means, which is above the sum of their medians. @pre as
-/// median()
+/// Returns the mean of the values near the median. A value is near if its distance from the median is at most
+/// half the median, or at most four times the median distance, because differences of times may be close to
+/// zero. This drops times during which other processes used the core. It keeps the usual tail of times, which
+/// is longer above than below: the sum of many durations is near the sum of their means, which is above the
+/// sum of their medians. @pre values is not empty
 inline double mean_without_outliers(const std::vector<double>& values) {
   const double middle = median(values);
   std::vector<double> distances;

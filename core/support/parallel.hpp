@@ -9,7 +9,8 @@
 namespace dflop {
 
 /// Calls body(i) for every i below `count`, in any order and on any thread, and returns when all calls are
-/// done. Every call sees earlier writes, and the calls' writes are visible after the return.
+/// done. Every call sees what the caller wrote before, and the caller sees what the calls wrote after the
+/// return.
 template <typename Body>
 void parallel_for(std::size_t count, const Body& body) {
   // TBB already guarantees this order. Debian's TBB is built without the thread sanitizer, so this atomic

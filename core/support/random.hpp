@@ -1,6 +1,6 @@
-// This header has random numbers and hashes that are the same on every compiler and library. The standard
-// specifies std::mt19937_64 but neither the distributions nor std::hash, so the few we need are implemented
-// here.
+// This header has random numbers and hashes that are the same on every compiler and library. The C++ standard
+// specifies std::mt19937_64 but neither the distributions nor std::hash, so the few that dflop needs are
+// implemented here.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,14 @@
 
 namespace dflop {
 
+/// A Random is a generator of pseudo-random numbers. Equal seeds and streams give equal numbers.
 class Random {
  public:
-  /// `stream` separates independent users of one seed, for example iterations or compared systems.
+  /// Each `stream` of a seed gives other, unrelated numbers. Independent users of one seed, for example
+  /// iterations or compared systems, have one stream each.
   explicit Random(std::uint64_t seed, std::uint64_t stream = 0) : engine_(mix(mix(seed) + stream)) {}
 
+  /// Returns 64 random bits.
   std::uint64_t bits() { return engine_(); }
 
   /// Returns a number uniform in [0, bound), without modulo bias. @pre bound > 0

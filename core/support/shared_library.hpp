@@ -1,5 +1,5 @@
-// A SharedLibrary is loaded at run time, when it is first used. Large GPU libraries are loaded this way
-// because most runs do not need them.
+// A SharedLibrary is loaded with dlopen() when it is constructed, instead of being linked. So only runs that
+// use cuBLAS, cuDNN, NCCL or oneDNN need these libraries.
 #pragma once
 
 #include <dlfcn.h>
@@ -16,8 +16,8 @@ namespace dflop {
 /// A SharedLibrary stays loaded until the process ends, because its threads and callbacks may still run.
 class SharedLibrary {
  public:
-  /// Loads the first of `names` that can be loaded, as the dynamic linker finds it or by its path in
-  /// `folders`. `purpose` is for messages: "matrix products on a GPU".
+  /// Tries `names` in order, each first as the dynamic linker finds it and then in each of `folders`, and
+  /// loads the first that it can. `purpose` is for messages: "matrix products on a GPU".
   /// @throws Error (no_device) that lists each name with the linker's reason.
   SharedLibrary(const std::vector<std::string>& names, const std::vector<std::string>& folders,
                 const std::string& purpose);
@@ -25,7 +25,8 @@ class SharedLibrary {
   /// Returns the address of the function or variable with this name.
   /// @throws Error (no_device) if the library has none, for example because it is too old.
   void* symbol(const std::string& name) const;
-  const std::string& name() const { return name_; }  ///< the name that was loaded
+  /// Returns what was loaded: one of `names`, or its path in one of `folders`.
+  const std::string& name() const { return name_; }
 
  private:
   void* handle_ = nullptr;
@@ -61,7 +62,7 @@ class FunctionTable {
   explicit FunctionTable(SharedLibrary library) : library_(std::move(library)) {}
 
  protected:
-  /// @throws as SharedLibrary::symbol()
+  /// @throws what SharedLibrary::symbol() throws
   AnyFunction function(const std::string& name) const {
     return AnyFunction(library_ ? library_->symbol(name) : nullptr);
   }

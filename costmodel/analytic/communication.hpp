@@ -11,8 +11,8 @@
 
 namespace dflop {
 
-/// A CollectivePhase holds the bytes that each rank of each participant sends, and also receives, at the same
-/// time over both kinds of links.
+/// A CollectivePhase holds the bytes that each rank of each participant sends over each kind of link; it
+/// receives as many. Both kinds of links work at the same time.
 struct CollectivePhase {
   Seconds latency{0};        ///< sum over all steps
   double node_bytes = 0;     ///< over links inside a node
@@ -37,7 +37,7 @@ struct CollectivePhase {
 std::vector<CollectivePhase> all_reduce_phases(const ClusterSpec& cluster, const Collective& collective,
                                                const Program& program);
 
-/// Tells whether a collective's rings share the node's node_ring_bandwidth_bytes_per_s.
+/// Returns whether a collective's rings share the node's node_ring_bandwidth_bytes_per_s.
 bool shares_node_ring(const ClusterSpec& cluster, const Collective& collective, const Program& program);
 
 /// Returns the bandwidth between nodes that each rank of a participant gets in a collective while the node's
@@ -48,12 +48,12 @@ double network_bandwidth(const ClusterSpec& cluster, const Collective& collectiv
 Seconds phase_time(const ClusterSpec& cluster, const CollectivePhase& phase, double network_bandwidth);
 
 /// Returns the time of an all-reduce of one tensor over a tp group. Inside one node it is a ring. If tp
-/// exceeds the GPUs of a node, there are rings inside each node and rings between nodes, each over GPUs of
-/// the same position, which carry a part of the tensor. NCCL sends in chunks and the rings work on different
-/// chunks at the same time, so the slower link decides.
+/// exceeds the GPUs of a node, there are rings inside each node and rings between nodes, each over GPUs at
+/// the same position in their nodes, which carry a part of the tensor. NCCL sends in chunks and the rings
+/// work on different chunks at the same time, so the slower link decides.
 Seconds tensor_all_reduce_time(const ClusterSpec& cluster, int tp, double bytes);
 
-/// Tells whether all ranks of both groups of a message are on one node.
+/// Returns whether all ranks of both groups of a message are on one node.
 bool inside_node(const ClusterSpec& cluster, const Message& message, const Program& program);
 
 /// Returns the bytes that each link used by a message carries: the exchange's port_bytes, split as in
@@ -63,11 +63,12 @@ double bytes_on_link(const Message& message, const Program& program);
 /// Returns the time in which the ranks copy their parts of a message that stays on its GPUs.
 Seconds copy_time(const ClusterSpec& cluster, const Message& message, const Program& program);
 
-/// Returns the part of a message's time that does not depend on its link's bandwidth: the link's latency, the
-/// cluster's message_overhead and, without sequence parallelism, when every rank needs a whole copy, the
-/// all-gather inside the node that assembles it from the parts (Narayanan et al. 2021, section 4.1:
-/// scatter/gather). A hub sends whole copies, so it needs no all-gather. The link is the node's if all ranks
-/// of both groups are on one node, else the network's. A message that stays on its GPUs has no link.
+/// Returns the part of a message's time that does not depend on its link's bandwidth: the link's latency and
+/// the cluster's message_overhead. Without sequence parallelism every rank needs a whole copy, so this
+/// includes the all-gather inside the node that assembles the copy from the parts (Narayanan et al. 2021,
+/// section 4.1: scatter/gather). A hub sends whole copies, so it needs no all-gather. The link is the node's
+/// if all ranks of both groups are on one node, else the network's. A message that stays on its GPUs has no
+/// link.
 Seconds message_latency(const ClusterSpec& cluster, const Message& message, const Program& program);
 
 /// Returns the time from send to arrival. The message is split over min(source ranks, destination ranks)
@@ -88,8 +89,8 @@ Seconds message_time(const ClusterSpec& cluster, const Message& message, const P
 /// which is an upper bound: 8 bytes a parameter instead of 6.
 Seconds all_reduce_time(const ClusterSpec& cluster, const Collective& collective, const Program& program);
 
-/// ReductionTimes splits all_reduce_time() by its cause. Each phase counts for the slower of its two kinds of
-/// links.
+/// ReductionTimes splits all_reduce_time() by its cause. Each phase counts toward the slower of its two kinds
+/// of links.
 struct ReductionTimes {
   Seconds latency{0};
   Seconds intra_node{0};  ///< bytes on links inside a node

@@ -1,7 +1,7 @@
 // These functions count the FLOP of layers and models. A multiply and an add count as two.
 //
 // Sources: Narayanan et al. 2021 (Megatron-LM, appendix) and Korthikanti et al. 2022 (appendix A) for the
-// layers; Chowdhery et al. 2022 (PaLM, appendix B) for which of them count towards MFU; Dao 2023
+// layers; Chowdhery et al. 2022 (PaLM, appendix B) for which of them count toward MFU; Dao 2023
 // (FlashAttention-2, section 4.1) for causal halving.
 #pragma once
 

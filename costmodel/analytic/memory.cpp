@@ -100,9 +100,10 @@ std::int64_t merged_tokens(const ModelSpec& model, const Workload& encoder) {
   return round_up(rows, model.connector.merge) / model.connector.merge;
 }
 
-/// Returns the bytes that the front keeps, on the ranks that share its rows: the input data and, for sounds,
-/// whose rows cover two frames each, three frames for each row of the first convolution, both inputs of GELU,
-/// and the input of the second convolution.
+/// Returns the bytes that the front keeps on one of the ranks that share its rows. For patches, this is the
+/// input data. A row of sounds covers two frames, so it keeps two inputs of the first convolution (three
+/// frames each) and two of the first GELU. It also keeps one input of the second GELU and one of the second
+/// convolution (three rows).
 std::int64_t front_kept(const ModelSpec& model, const Stage& stage, const Workload& encoder) {
   if (!model.architecture) return 0;
   const EncoderFront front = model.front();

@@ -53,10 +53,12 @@ Bytes split_activation_bytes(const Stage& stage, const ModelSpec& model, const W
 
 /// Returns the memory that one rank holds only during a forward or backward pass: the max over its layers,
 /// the connector and the head, because they run one after the other. A layer needs
-///   forward: the part that `none` would keep and its mode does not, plus its output (2 h);
-///   backward: the same, rebuilt, plus the gradients of its input (2 h) and of the MLP's intermediates;
-///   backward_input: the same, plus what layers before it rebuilt, kept for their backward_weight;
-///   backward_weight: the same, but nothing is rebuilt;
+///   forward: the activations that it would keep without recomputation but does not, plus its output (2 h);
+///   backward: these activations, rebuilt, plus the gradients of its input (2 h) and of the MLP's
+///             intermediates;
+///   backward_input: as in backward, plus activations that layers before it rebuilt and keep for their
+///             backward_weight;
+///   backward_weight: as in backward, but nothing is rebuilt;
 /// and, in each of these under sequence parallelism, a gathered input (2 h, not split). The head needs a
 /// gathered input and, in the backward pass, the input's gradient (2 h, whole before it is scattered) and its
 /// weights' gradient in bf16 (2 a parameter); without a fused cross-entropy also 2 bytes per vocabulary entry

@@ -116,8 +116,8 @@ void AdaptiveCorrection::learn(const Timeline& timeline, const CostModel& base, 
   changed_ = learned_.changes() != changes;
 }
 
-/// Ends an iteration. Under `published` nothing is kept, and what was learned before a rest is discarded:
-/// learning starts anew.
+/// Ends an iteration. Under `published` no corrections are kept: when tracking stops, the learned corrections
+/// are discarded, and learning starts anew.
 void AdaptiveCorrection::observe(Seconds actual, Seconds predicted, double benefit) {
   const bool changed = std::exchange(changed_, false);
   if (!rule_ || !switch_.observe({actual, predicted, benefit, changed})) return;

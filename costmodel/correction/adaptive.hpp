@@ -37,9 +37,9 @@ struct SwitchOptions {
   int window = 8;       ///< I: the iterations over which the benefit is averaged
   double slack = 0.75;  ///< the monitor's, in standard deviations
   double limit = 6;
-  /// While the switch rests, it tracks one iteration out of this many; 0: none. Iteration times reveal shapes
-  /// that became slow, but hardly shapes that recovered: a schedule that spares them wastes exactly the
-  /// predicted time.
+  /// In the state `resting`, the switch tracks one iteration out of this many, called a probe; 0: none.
+  /// Iteration times reveal samples that became slow, but hardly samples that recovered: a schedule that
+  /// still spares them takes exactly the predicted time.
   int probe = 0;
 };
 
@@ -47,16 +47,16 @@ struct SwitchOptions {
 struct SwitchInput {
   Seconds actual{0};     ///< measured time
   Seconds predicted{0};  ///< by the cost model that made its schedule
-  /// The relative gain in throughput from corrections: 1 - (time with them / time without). Read only while
-  /// tracking.
+  /// This is the relative gain in throughput from corrections: 1 - (time with them / time without). Used only
+  /// in the state `tracking`.
   double benefit = 0;
-  /// True if tracking showed that something known has changed. Read only in probes.
+  /// True if tracking showed that a learned correction no longer holds. Used only in probes.
   bool changed = false;
 };
 
 /// A CorrectionSwitch follows the published rule. It measures the cost C of tracking once: the throughput
-/// lost by tracking, as a part of the throughput without it. Whenever the mean benefit over a window of I
-/// tracked iterations is at most C, tracking stops. While the switch rests, a self-starting two-sided CUSUM
+/// lost by tracking, as a fraction of the throughput without it. Whenever the mean benefit over a window of I
+/// tracked iterations is at most C, tracking stops. In the state `resting`, a self-starting two-sided CUSUM
 /// (Hawkins 1987) of log(actual / predicted) can turn it on again.
 ///
 ///     learning --I--> measuring_off --m--> measuring_on --m--> tracking --I, pays not--> resting
@@ -64,8 +64,9 @@ struct SwitchInput {
 ///                                                                 +-+-- I, pays             |
 ///                                                                 +---------- drift --------+
 ///
-/// Batches differ, so throughput is predicted seconds done per second. C is measured after a first window,
-/// when predictions include the slow shapes; earlier, their random counts in a few batches would distort C.
+/// Batches differ, so throughput counts the predicted seconds of work done per second. C is measured after a
+/// first window, when predictions already include the slow samples. Earlier, the random number of slow
+/// samples in a few batches would distort C.
 ///
 /// The switch sees only numbers: the same numbers in the same order lead to the same states.
 class CorrectionSwitch {
@@ -76,9 +77,9 @@ class CorrectionSwitch {
   explicit CorrectionSwitch(SwitchOptions options = {});
 
   SwitchState state() const { return state_; }
-  /// Tells whether to track the next iteration.
+  /// Returns whether to track the next iteration.
   bool tracks() const;
-  /// Tells whether C is known.
+  /// Returns whether C has been measured.
   bool measured() const { return iterations_ >= options_.window + 2 * std::int64_t{options_.measure}; }
   /// Returns the measured C, at least 0; 0 until measured() is true.
   double cost() const { return cost_; }
@@ -86,8 +87,8 @@ class CorrectionSwitch {
   double benefit() const { return benefit_; }
   std::int64_t iterations() const { return iterations_; }
 
-  /// Takes in one iteration; call it after each. Returns true when a window of `tracking` has ended, whether
-  /// tracking goes on or not.
+  /// Updates the switch after an iteration. Call it after each iteration. Returns true when a window of the
+  /// state `tracking` has ended, whether or not tracking continues.
   /// @throws Error (input) for a time that is not positive and finite, or a benefit that is not finite.
   bool observe(const SwitchInput& input);
 
@@ -113,11 +114,11 @@ class CorrectionSwitch {
 };
 
 /// A SwitchRule decides which corrections the benefit of tracking is measured against, and which stay in use
-/// while tracking rests.
+/// in the state `resting`.
 enum class SwitchRule : std::uint8_t {
-  published,  ///< compares with no correction; uses none at rest
-  keep,  ///< compares with the last corrections that paid; keeps using them at rest, and probes check whether
-         ///< they still hold
+  published,  ///< compares with no correction, and uses none while resting
+  keep,  ///< compares with the last corrections that paid, and keeps using them while resting; probes check
+         ///< whether they still hold
 };
 
 template <>
@@ -133,22 +134,24 @@ class AdaptiveCorrection {
 
   const Correction& in_use() const { return rests() ? kept_ : learned_; }
   const Correction& learned() const { return learned_; }
-  /// Returns the corrections without tracking; the benefit of learned() is measured against them.
+  /// Returns the corrections that stay in use while resting. The benefit of learned() is measured against
+  /// them.
   const Correction& kept() const { return kept_; }
 
   bool rests() const { return rule_ && switch_.state() == SwitchState::resting; }
   bool tracks() const { return !rule_ || switch_.tracks(); }
-  /// Tells whether observe() needs this iteration's benefit.
+  /// Returns whether observe() needs this iteration's benefit.
   bool compares() const { return rule_ && switch_.state() == SwitchState::tracking; }
   /// Returns the switch; without a rule it stays unused.
   const CorrectionSwitch& state() const { return switch_; }
 
-  /// Learns from an iteration as Correction::learn() does.
+  /// Learns from a tracked iteration, as Correction::learn() does.
   void learn(const Timeline& timeline, const CostModel& base, const Plan& plan, std::span<const Sample> batch,
              const Assignment& assignment);
 
   /// Ends an iteration. Takes its time, the time predicted with in_use() and, if compares(), the benefit of
-  /// learned() over kept(), 1 - time / time. @throws as CorrectionSwitch::observe()
+  /// learned() over kept(): 1 - (time with learned() / time with kept()). @throws what
+  /// CorrectionSwitch::observe() throws
   void observe(Seconds actual, Seconds predicted, double benefit);
 
  private:
@@ -156,7 +159,7 @@ class AdaptiveCorrection {
   CorrectionSwitch switch_;
   Correction learned_;
   Correction kept_;
-  bool changed_ = false;  ///< whether something known changed in this iteration
+  bool changed_ = false;  ///< whether a learned correction changed in this iteration
 };
 
 }  // namespace dflop

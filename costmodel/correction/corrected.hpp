@@ -70,7 +70,7 @@ class CorrectedCostModel final : public CostModelOver {
 
  private:
   ProgramCosts price_sums(const Program& program) const override;
-  /// Tells whether the observed runs split this backward pass in two parts.
+  /// Returns whether the observed runs split this backward pass in two parts.
   bool in_parts(Op op, const Stage& stage) const;
   /// Returns the op whose correction applies to `op`: the whole backward if the observed runs did not split
   /// it.

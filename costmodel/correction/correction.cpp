@@ -25,8 +25,8 @@ constexpr double kNormalSpread = 1.4826;         // standard deviations per medi
 constexpr double kMinLevel = 0.01;               // keeps durations positive
 constexpr double kMinKnown = 10;  // information required before a change is detected, in priors
 
-/// An Equation is a row in terms of columns, divided by the larger of unit and prediction, so that its error
-/// is relative.
+/// An Equation is a CorrectionRow as a linear equation in the coefficients of the fit's columns. It is
+/// divided by the larger of unit and prediction, so that its error is relative.
 struct Equation {
   std::vector<std::pair<Eigen::Index, double>> terms;
   double value = 0;
@@ -91,9 +91,9 @@ Sums sums_of(const std::vector<Equation>& equations, const std::vector<double>& 
   return sums;
 }
 
-/// Returns how far each coefficient, estimated from this iteration alone, is from the known value, in
-/// standard deviations of that difference; the shrinkage of the known value counts as another error. Zero if
-/// too little is known to detect a change.
+/// Returns how far each coefficient, estimated from this iteration alone, is from the known value. The unit
+/// is the standard deviation of this difference, in which the shrinkage of the known value counts as another
+/// error. Zero if too little is known to detect a change.
 Vector deviations(const Sums& sums, const Matrix& known, const Vector& solution, double prior,
                   double variance) {
   const auto size = known.rows();
@@ -116,7 +116,7 @@ void forget(Eigen::Index column, double value, Matrix& information, Vector& mome
 }
 
 /// Updates the detectors with this iteration's deviations and forgets the columns whose detector exceeds its
-/// limit. Returns how many.
+/// limit. Returns the number of forgotten columns.
 std::int64_t forget_changed(CorrectionFit& fit, const Vector& off, const std::vector<double>& solution,
                             const CorrectionOptions& options, Matrix& information, Vector& moment) {
   std::int64_t changes = 0;

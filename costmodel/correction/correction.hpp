@@ -24,14 +24,14 @@ ShapeBucket bucket_of(bool encoder, const Workload& work);
 /// hold and that the sample has work for.
 std::vector<ShapeBucket> buckets_of(StageKind kind, const Sample& sample);
 
-/// A CorrectionRow is one observation: one microbatch on the stages of one kind. It covers all dp ranks of a
-/// separate encoder, which share a microbatch, else one dp rank.
+/// A CorrectionRow is one observation: one microbatch on the stages of one kind. For a separate encoder it
+/// covers all dp ranks, because they share a microbatch; otherwise it covers one dp rank.
 struct CorrectionRow {
   StageKind kind = StageKind::llm;
   Op op = Op::forward;
   double observed_s = 0;   ///< sum over its stages and ranks
   double predicted_s = 0;  ///< the base model's prediction of observed_s
-  double unit_s = 0;       ///< time of the reference work, over its stages, on one rank
+  double unit_s = 0;       ///< time of the reference work on one rank, summed over these stages
   std::vector<std::pair<ShapeBucket, double>> samples;  ///< count of samples in each bucket
 };
 
@@ -41,8 +41,8 @@ struct CorrectionOptions {
   double prior = 0.1;
   double memory = 0.98;            ///< weight of an iteration relative to the next one
   double largest_surprise = 0.25;  ///< larger relative residuals get no more influence than this
-  double slack = 1;                ///< change detection, in standard deviations
-  double limit = 10;
+  double slack = 1;                ///< of the change detectors (CUSUM), in standard deviations
+  double limit = 10;               ///< a detector reports a change if its sum exceeds this
 };
 
 /// A Correction is a running least-squares fit for each kind of stage and op:
@@ -63,8 +63,8 @@ class Correction {
   /// @throws Error (input) for a time that is negative or not finite, or a unit that is not positive.
   void learn(std::span<const CorrectionRow> rows);
 
-  /// Learns from one executed iteration of a plan; `base` is the corrected model. A timeline without spans or
-  /// works is ignored.
+  /// Learns from one executed iteration of a plan; `base` is the cost model that this corrects. A timeline
+  /// without spans or works is ignored.
   void learn(const Timeline& timeline, const CostModel& base, const Plan& plan, std::span<const Sample> batch,
              const Assignment& assignment);
 
@@ -80,7 +80,7 @@ class Correction {
   /// Returns the work whose duration is the unit of penalties; empty if nothing is known.
   Work reference(StageKind kind, Op op) const;
 
-  /// Returns how many coefficients were forgotten since construction because they had changed.
+  /// Returns the number of coefficients forgotten since construction because they had changed.
   std::int64_t changes() const { return changes_; }
 
   const std::vector<CorrectionFit>& fits() const { return fits_; }

@@ -32,8 +32,9 @@ struct DriftAdvice {
 
 struct DriftOptions {
   int resamples = 3999;  ///< at least 1999; 99.9 % lie between the smallest and the largest
-  /// Smaller drifts do not call for a new plan. For loads and their ratio the change is relative; for the
-  /// distance it is the part of samples beyond what chance would move.
+  /// Smaller drifts do not call for a new plan. For loads and their ratio, the change is relative. For the
+  /// distance, it is the fraction of samples that moved to other buckets beyond the fraction that chance
+  /// explains.
   double least_change = 0.05;
   std::uint64_t seed = 1;
 };
@@ -48,7 +49,7 @@ class ShapeDrift {
   /// @throws Error (input) for an empty profile or too few resamples
   ShapeDrift(const ModelSpec& model, std::span<const Sample> profile, DriftOptions options = {});
 
-  /// Compares recent samples with the profile. @throws Error (input) for no samples
+  /// Compares recent samples with the profile. @throws Error (input) if there are no recent samples
   DriftAdvice advise(std::span<const Sample> recent) const;
 
  private:

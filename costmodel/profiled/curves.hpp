@@ -15,9 +15,9 @@ struct CurveKnot {
 };
 
 /// A ProfileCurve is piecewise linear and never falls. A point below an earlier one counts as noise:
-/// neighbors are merged into one knot, the mean of their places and of their values, until no knot falls
-/// (isotonic regression by pooling adjacent violators, Barlow et al. 1972; we also average the places so that
-/// no piece is flat). The curve passes exactly through points that rise.
+/// neighboring points are merged into one knot, at the mean of their places and of their values, until no
+/// knot falls (isotonic regression by pooling adjacent violators, Barlow et al. 1972; we also average the
+/// places so that no piece is flat). The curve passes exactly through points that rise.
 class ProfileCurve {
  public:
   /// Below is the rule for places before the first point.
@@ -31,8 +31,8 @@ class ProfileCurve {
     rate,   ///< the line from the origin through the last knot
   };
 
-  /// Builds the curve: x holds the points' places, positive and rising; y holds the values there, not
-  /// negative. Both have the same size, at least one.
+  /// Builds the curve through points with places x and values y. Places are positive and rising, and values
+  /// are not negative. x and y have the same size, at least one.
   /// @throws Error (internal) if the sizes differ or are zero
   ProfileCurve(const std::vector<double>& x, const std::vector<double>& y, Below below,
                Beyond beyond = Beyond::slope);
@@ -62,10 +62,11 @@ struct TimedPoint {
 /// time per token instead.
 ///
 /// Attention takes start(length) + tokens * rate(length). If a length was measured at two numbers of tokens,
-/// both terms come from the line through the two points. With only one number, the rate is its time per
-/// token; a launch-bound point takes the rate of the next longer length that is not launch-bound, scaled by
-/// the length because pairs are, and its start is the rest of its time. Beyond the longest sequence, a device
-/// that launches kernels uses the last point's time per pair, and a host continues the last line.
+/// both terms come from the line through the two points. With only one number of tokens, the rate is the time
+/// per token. A launch-bound point instead takes the rate of the next longer length that is not launch-bound,
+/// in proportion to the length, because pairs are proportional to it; its start is the rest of its time.
+/// Beyond the longest sequence, a device that launches kernels uses the last point's time per pair, and a
+/// host continues the last line.
 class PassCurve {
  public:
   /// Builds the curve from `points`, which rise in length, then in tokens. @param launches  whether the

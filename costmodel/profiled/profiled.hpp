@@ -12,15 +12,15 @@
 
 namespace dflop {
 
-/// A ProfileReach says how far a prediction extrapolates a unit: the asked size and the largest measured
-/// size, in tokens or, for attention, sequence length.
+/// A ProfileReach says how far a prediction extrapolates a unit: it compares the requested size with the
+/// largest measured size, in tokens or, for attention, in sequence length.
 struct ProfileReach {
   ProfileUnit unit = ProfileUnit::patches;
   double asked = 0;
   double last = 1;
 
   double times() const { return asked / last; }
-  /// Replaces this by `other` if that extrapolates farther.
+  /// Replaces this by `other` if `other` extrapolates farther.
   void extend(const ProfileReach& other) {
     if (other.times() > times()) *this = other;
   }
@@ -30,11 +30,12 @@ struct ProfileReach {
 /// use from several threads.
 ///
 /// A Stage does not say whether pixels enter there, so the patches' time is spread over all encoder layers.
-/// Times were measured with only one busy rank; they do not hold if many ranks share one processor.
+/// Times hold only if as many ranks are busy as during the measurement (ProfileSettings::busy_ranks): more
+/// ranks on one processor are slower.
 ///
 /// A stage of a shared plan computes on some of its device's quanta (core/quanta.hpp). Between the nearest
-/// measured numbers of quanta, m < k < n, a time is a + b / k through both: b is the part that quanta divide,
-/// a the part that they do not.
+/// measured numbers of quanta, m < k < n, a time is a + b / k, fitted to both measurements: b is the part of
+/// the time that more quanta shorten, and a the part that they do not.
 ///
 /// convex_floor() returns nothing, because measured curves need not be convex, and sample_excess() returns
 /// zero.
@@ -46,25 +47,25 @@ class ProfiledCostModel final : public SumCostModel {
 
   /// Prices units by their PassCurves. Linear units go by tokens; the head goes by trained tokens if logits
   /// are computed only for them; attention goes by tokens and the mean length attention pairs / tokens.
-  /// Layers with attention windows have the length of a window; the other layers have the length that makes
-  /// the mean over all layers come out. Host time in a forward pass is excluded. Full recomputation adds its
-  /// measured time, or else a layer's forward time, to the backward_input; selective recomputation adds the
-  /// forward time of attention. The tables include tensor-parallel communication, except the sum of norms'
-  /// gradients that sequence parallelism takes once an iteration.
+  /// Layers with attention windows have the length of a window. The length of the other layers is such that
+  /// the mean over all layers is the mean length of the work. Host time in a forward pass is excluded. Full
+  /// recomputation adds its measured time, or else a layer's forward time, to the backward_input; selective
+  /// recomputation adds the forward time of attention. The tables include tensor-parallel communication,
+  /// except the sum of norms' gradients that sequence parallelism takes once an iteration.
   /// @throws Error (input) for a mode of tp that was not measured, a part of a device smaller than all
   /// measured parts, or a stage with an encoder if the profile is for a text model, (internal) for an op that
   /// is not compute
   Seconds compute(Op op, const Stage& stage, const Work& work) const override;
 
-  /// Returns the farthest extrapolation among the units of compute(): how far it goes beyond a unit's
-  /// measured points.
-  /// @throws as compute()
+  /// Returns the farthest extrapolation beyond a unit's measured points among the units that compute()
+  /// prices.
+  /// @throws what compute() throws
   ProfileReach reach(const Stage& stage, const Work& work) const;
-  /// Returns the farthest extrapolation among a program's compute instructions. @throws as compute()
+  /// Returns the farthest extrapolation among a program's compute instructions. @throws what compute() throws
   ProfileReach reach(const Program& program) const;
 
-  /// Adds the host's time to the first forward with patches of each group. `times` holds the times of a
-  /// program's instructions. @throws as compute()
+  /// Adds the host's time, in each group, to the first forward that has patches. `times` holds the times of a
+  /// program's instructions. @throws what compute() throws
   void add_host_times(const Program& program, std::vector<Nanoseconds>& times) const;
 
   /// Prices a message by the fitted line over its bytes in the profile's value type (a program counts two
@@ -76,30 +77,31 @@ class ProfiledCostModel final : public SumCostModel {
   /// 1. The gathering of parameters after a ZeRO-1 step was not measured.
   /// @throws Error (input) if no all-reduce was measured
   Seconds all_reduce(const Collective& collective, const Program& program) const override;
-  /// Prices the step by the fitted line over the parameters whose states the rank owns. For a part of a
-  /// device it @throws as compute()
+  /// Prices the step by the fitted line over the parameters whose states the rank owns. @throws what
+  /// compute() throws for a part of a device
   Seconds optimizer_step(const Stage& stage) const override;
 
-  /// Tells whether the profile has measurements on parts of devices.
+  /// Returns whether the profile has measurements on parts of devices.
   bool knows_shares() const override;
   int share_quanta() const override { return knows_shares() ? profile_.quanta : 0; }
   /// Returns s / 2 within [1/2, 1], where s is the measured slowdown of passes while a busy neighbor uses the
-  /// rest of the device; with several units, s is their mean by time. If two passes that share bandwidth
-  /// max-min both ask for at least half, each runs at the rate (1/2) / fraction, so this one runs at 1 / s
-  /// next to any such neighbor, as measured. If s is 1, any fraction below 1/2 would fit as well: it would
-  /// not slow this unit either, but would slow others less. Returns 1/2 for a rank with a whole device.
-  /// @throws as compute()
+  /// rest of the device; with several units, s is their mean by time. If two passes that share bandwidth by
+  /// max-min fairness both ask for at least half, each runs at the rate (1/2) / fraction. So this one runs at
+  /// the rate 1 / s next to any such neighbor, as measured. If s is 1, any fraction below 1/2 would fit as
+  /// well: this unit would not be slower either, but its neighbors would be slowed less. Returns 1/2 for a
+  /// rank with a whole device.
+  /// @throws what compute() throws
   double bandwidth(Op op, const Stage& stage, const Work& work) const override;
-  /// @throws as compute()
+  /// @throws what compute() throws
   double optimizer_bandwidth(const Stage& stage) const override;
 
   /// Returns the model state, counted and not measured: weights, gradients, two moments, and master weights
   /// if sums are more precise than weights.
   /// @throws Error (input) for optimizer states in bf16, which are not measured
   ModelState model_state(const Stage& stage) const override;
-  /// Returns the bytes measured in the stage's mode. @throws as compute()
+  /// Returns the bytes that were measured in the stage's TpMode. @throws what compute() throws
   Bytes activation(const Stage& stage, const Work& work) const override;
-  /// Returns the activation of the same stage without recomputation. @throws as compute()
+  /// Returns activation() of the same stage without recomputation. @throws what compute() throws
   Bytes split_activation(const Stage& stage, const Work& work) const override;
   /// Returns the max memory that any of the stage's parts, which run one after the other, needs on top of
   /// what the stage keeps. It is zero for passes that compute only weight gradients, and for profiles of
@@ -117,7 +119,7 @@ class ProfiledCostModel final : public SumCostModel {
     PassCurve backward_weight;
     PassCurve recompute;  ///< runs before backward_input, under full recomputation
     PassCurve host;       ///< part of the forward
-    double last = 0;      ///< its last measured point
+    double last = 0;      ///< the largest measured size: tokens or, for attention, length
   };
   /// UnitCalls describes calls of one unit on the same tokens.
   struct UnitCalls {
@@ -149,14 +151,15 @@ class ProfiledCostModel final : public SumCostModel {
   /// Returns tables for the values that do not depend on the part of a device: memory, and the last measured
   /// points.
   const Tables& tables(const Stage& stage) const { return between(stage).fewer; }
-  /// Adds up the passes of a stage, running alone or, if `beside`, next to a busy neighbor.
+  /// Returns the times of a stage's passes: those of a stage that runs alone or, if `beside`, next to a busy
+  /// neighbor.
   PassTimes passes(const Tables& tables, const Stage& stage, const Work& work, bool beside) const;
   /// Calls visit(UnitCalls) for everything that a stage computes.
   template <typename Visit>
   void for_each_unit(const Stage& stage, const Work& work, const Visit& visit) const;
   template <typename Visit>
   void for_each_encoder_attention(double layers, const Workload& work, const Visit& visit) const;
-  /// Returns the time of a sum over `ranks` ranks. @throws as all_reduce()
+  /// Returns the time of a sum over `ranks` ranks. @throws what all_reduce() throws
   Seconds sum_time(int ranks, Bytes program_bytes) const;
   Seconds host_time(const Stage& stage, const Work& work) const;
   /// Returns how many parameters a rank of the stage holds, including the zeros of padded rows.

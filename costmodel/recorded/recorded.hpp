@@ -35,10 +35,10 @@ struct RecordedProgram : PricedProgram {
 ///
 /// Instructions are in the order of their positions. A message takes as long as its send's span, and a
 /// collective from its latest start to its latest end over all participants; so durations include contention
-/// and pauses (a pause counts as busy). Collective::ready is the latest part that lets the collective start
-/// when it did, because the recording does not show how much earlier a waiting group had entered. port_bytes
-/// of a reshard are the bytes that the busier end moves for one microbatch between the same stages, as in
-/// lower(). Stages and works of unknown shape are empty.
+/// and pauses (a pause counts as busy). Collective::ready is the largest fraction with which the collective
+/// can start when it did, because the recording does not show how much earlier a waiting group had entered.
+/// port_bytes of a reshard are the bytes that the busier end moves for one microbatch between the same
+/// stages, as in lower(). Stages and works of unknown shape are empty.
 ///
 /// `file` and `iteration` locate the recording in error messages.
 /// @throws Error (input) naming key and row: no spans; a stalled run; positions that are unknown, repeated or
@@ -57,16 +57,16 @@ struct LinkSample {
 struct LinkFit {
   Seconds latency{0};
   double seconds_per_byte = 0;
-  bool has_known_latency = true;  ///< false: unknown latency, all time counts as bandwidth
+  bool has_known_latency = true;  ///< false: the latency is unknown, and all time counts as bandwidth
 
   Seconds duration(double bytes) const { return latency + Seconds(bytes * seconds_per_byte); }
 };
 
-/// Returns the least-squares line through the samples; neither coefficient is negative. If no sample is
-/// small, at most a tenth of the mean size, a latency below the noise (the 95 % interval of the intercept)
-/// becomes zero. The latency is unknown if all sizes are equal, or within a factor of two with times that
-/// noise takes off the line. All time then counts as bandwidth, or as latency if the samples have no bytes.
-/// Returns nothing without samples.
+/// Returns the least-squares line through the samples; neither coefficient is negative. Returns nullopt if
+/// there are no samples. If no sample has at most a tenth of the mean size, a latency below the noise becomes
+/// zero; the noise is half of the 95 % interval of the intercept. The latency is unknown if all sizes are
+/// equal. It is also unknown if sizes are within a factor of two and noise moves the times off the line. All
+/// time then counts as bandwidth, or as latency if the samples have no bytes.
 std::optional<LinkFit> fit_link(std::span<const LinkSample> samples);
 
 /// Messages inside a node share one fitted line, and messages between nodes another. Without a cluster all
@@ -74,11 +74,11 @@ std::optional<LinkFit> fit_link(std::span<const LinkSample> samples);
 inline constexpr int kLinkClasses = 2;
 int link_class(const std::optional<ClusterSpec>& cluster, const Message& message, const Program& program);
 
-/// Rescales costs to links of another latency and bandwidth. For each message and collective, the latency
-/// part of the fitted line is multiplied by `latency_scale` and the rest divided by `bandwidth_scale`.
-/// Collectives have a line for each operation, number of participants and distance between them, because each
-/// has its own bandwidth. Returns how many messages and collectives count as all bandwidth because their
-/// latency is unknown.
+/// Rescales the costs of messages and collectives to links of a different latency and bandwidth. For each
+/// message and collective, the latency part of the fitted line is multiplied by `latency_scale` and the rest
+/// divided by `bandwidth_scale`. Collectives have a line for each operation, number of participants and
+/// distance between them, because each has its own bandwidth. Returns how many messages and collectives count
+/// as all bandwidth because their latency is unknown.
 /// @pre both are positive
 std::size_t rescale_links(const Program& program, ProgramCosts& costs,
                           const std::optional<ClusterSpec>& cluster, double latency_scale,
@@ -88,7 +88,7 @@ std::size_t rescale_links(const Program& program, ProgramCosts& costs,
 struct PriceSources {
   std::int64_t exact = 0;     ///< recorded for the same part
   std::int64_t by_shape = 0;  ///< mean of recorded parts of the same shape, or a line through them
-  std::int64_t scaled = 0;    ///< the fallback's price times its typical error on the recording
+  std::int64_t scaled = 0;    ///< the fallback's price times the typical ratio of recorded to predicted time
 
   std::int64_t total() const { return exact + by_shape + scaled; }
 };
@@ -111,11 +111,12 @@ struct PricedParts {
 ///    participants and bytes. For messages, the fitted line, inside a node and between nodes apart.
 /// 3. the fallback's price times the median of recorded / predicted over the recorded instructions of this
 ///    op and kind of stage (encoder, LLM, both), or of this op, or of this kind, or of all. If only stages
-///    of one module were recorded and a stage holds both, the work of each module goes by its own ratio.
+///    of one module were recorded and a stage holds both, the work of each module is scaled by its own
+///    ratio.
 ///    It is a median so that one straggler does not slow everything else; it is weighted by the predicted
 ///    time because many small instructions, which are mostly overhead, say little about large ones.
 ///
-/// Bytes of memory go the same way if the recording has them; the fallback's bytes are not scaled.
+/// Bytes of memory come from the same sources if the recording has them; the fallback's bytes are not scaled.
 class RecordedCostModel final : public SumCostModel {
  public:
   /// Prices from a recording. `cluster`, if known, tells messages inside a node from messages between nodes.
@@ -129,8 +130,8 @@ class RecordedCostModel final : public SumCostModel {
   Seconds optimizer_step(const Stage& stage) const override;
   ModelState model_state(const Stage& stage) const override;
   Bytes activation(const Stage& stage, const Work& work) const override;
-  /// Returns activation() plus the bytes that a backward_input adds to it, each from the recording if it has
-  /// them.
+  /// Returns activation() plus the bytes that a backward_input adds to it. Each comes from the recording if
+  /// the recording has it.
   Bytes split_activation(const Stage& stage, const Work& work) const override;
   Bytes workspace(Op op, const Stage& stage, const Work& work) const override;
 
@@ -157,7 +158,7 @@ class RecordedCostModel final : public SumCostModel {
   struct Mean {
     double total_s = 0;
     double count = 0;
-    Bytes activation;  ///< the max over the parts
+    Bytes activation;  ///< the max over the recorded parts
     Bytes workspace;
     void add(Nanoseconds duration) {
       total_s += Seconds(duration).count();
@@ -199,7 +200,7 @@ class RecordedCostModel final : public SumCostModel {
   bool memory_;
   std::map<Place, Priced> instructions_;
   std::map<ShapeKey, Mean> shapes_;
-  std::map<ShapeKey, WorkLine> lines_;            ///< for compute, by its key with no work
+  std::map<ShapeKey, WorkLine> lines_;            ///< for compute, by the shape_key() of empty work
   std::map<ShapeKey, WorkLine> lines_of_stages_;  ///< by mode_key()
   std::map<Place, State> states_;                 ///< for optimizer_step
   std::map<ShapeKey, ModelState> state_shapes_;

@@ -67,7 +67,7 @@ std::vector<WorkLine::Equation> WorkLine::reduced() const {
   return equations;
 }
 
-/// Fits the terms of a subset (bit t: term t); nothing if a coefficient is negative, or terms cannot be told
+/// Fits the terms of a subset (bit t: term t); nullopt if a coefficient is negative, or terms cannot be told
 /// apart.
 std::optional<WorkLine::Terms> WorkLine::fit(unsigned subset, const std::vector<Equation>& equations,
                                              double& error) const {

@@ -24,12 +24,13 @@ class WorkLine {
  public:
   void add(const Stage& stage, const Work& work, Seconds duration);
 
-  /// Fits the line. There is none with fewer than four different works, or if its errors exceed 10 % of the
-  /// mean duration (standard deviation): then other factors than these terms dominate.
+  /// Fits the line. There is no line if fewer than four different works were added, or if the standard
+  /// deviation of its errors exceeds 10 % of the mean duration, because factors outside these terms then
+  /// dominate.
   void settle();
 
-  /// Returns the duration of a work; nothing without a line, or if any term of the work is over four times
-  /// the largest recorded one.
+  /// Returns the duration of `work`; nullopt if no line was fitted, or if any term of the work is over four
+  /// times the largest recorded one.
   std::optional<Seconds> price(const Stage& stage, const Work& work) const;
 
  private:
