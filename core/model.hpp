@@ -19,7 +19,7 @@ namespace dflop {
 enum class AttentionKernel : std::uint8_t {
   flash,          ///< one kernel (Dao 2022)
   fused_softmax,  ///< two products and one kernel for scale, mask and softmax (Megatron-LM, 2021)
-  softmax,        ///< the same, with a kernel for each step
+  softmax,        ///< two products, and separate kernels for scale, mask and softmax
 };
 
 /// TrainedParts say which parameters of a model have gradients and optimizer states. All others are frozen: a

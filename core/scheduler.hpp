@@ -26,26 +26,26 @@ inline constexpr Bytes kAnyMemory{std::int64_t{1} << 60};
 /// ScheduleLimits hold the objective of a schedule, the limits it must obey, and when the search for it ends.
 /// The command line passes them unchanged to the scheduler.
 struct ScheduleLimits {
-  /// The schedule minimizes this. None: the plan's objective or, if the plan names none, the scheduler's
-  /// default (solver/schedulers/methods.cpp).
+  /// This is the objective that the schedule minimizes. If it is not set, the schedule minimizes the plan's
+  /// objective or, if the plan has none, the scheduler's default (solver/schedulers/methods.cpp).
   std::optional<Objective> objective = {};
-  /// The bins are in this order. None: `alike` for schedulers that look at costs, otherwise the order in
-  /// which the bins were found. Searches that minimize the makespan ignore it because they choose the order
-  /// themselves.
+  /// This is the order of the bins. If it is not set, it is `alike` for schedulers that look at costs,
+  /// otherwise the order in which the bins were found. Searches that minimize the makespan ignore it because
+  /// they choose the order themselves.
   std::optional<BinOrder> bin_order = {};
-  /// No bin may have more LLM tokens.
+  /// No bin may have more LLM tokens than this.
   std::optional<std::int64_t> token_cap = {};
-  /// No rank may need more usable memory than this at any time. None: memory is not checked.
+  /// No rank may need more usable memory than this at any time. If it is not set, memory is not checked.
   std::optional<Bytes> memory = {};
-  /// This is the usable memory of a GPU for pipeline orders that depend on it. None: `memory`, or kAnyMemory
-  /// if that is not set either.
+  /// This is the usable memory of a GPU for pipeline orders that depend on it. If it is not set, they use
+  /// `memory` or, if that is not set either, kAnyMemory.
   std::optional<Bytes> usable_memory = {};
   /// The search ends after this wall-clock time instead of after a number of steps or nodes. Without a time
   /// limit the same request always gives the same result.
   std::optional<Seconds> time_limit = {};
-  /// A search takes this many steps. None: the search decides.
+  /// A search takes this many steps. If it is not set, the search decides.
   std::optional<std::int64_t> steps = {};
-  /// An integer program takes at most this many branch-and-bound nodes. None: the solver decides.
+  /// An integer program takes at most this many branch-and-bound nodes. If it is not set, the solver decides.
   std::optional<std::int64_t> node_budget = {};
 
   /// Returns the memory that determines the plan's order.

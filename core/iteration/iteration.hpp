@@ -68,7 +68,7 @@ class Executor {
   virtual Timeline run(const Iteration& iteration, Detail detail) const = 0;
 };
 
-/// Fills the tables of a plan's order from the costs of any lowered program of the plan and batch.
+/// Returns the tables of a plan's order, filled from the costs of any lowered program of the plan and batch.
 ///
 /// Times are means over dp ranks (and over the messages of a boundary and microbatch, except those with which
 /// a hub gathers). Limits, if the order reads them, are held_limits(). Under encoder_in_bubbles they limit

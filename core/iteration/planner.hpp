@@ -61,8 +61,8 @@ struct SearchOptions {
   int listed = 10;  ///< max plans in PlanResult::best
   /// Schedulers keep the plans of a search within memory; otherwise they may exceed it.
   bool respect_memory = true;
-  /// A search tries these plans of other planners first, if they are in its search space. The search does not
-  /// run planners that made any of these.
+  /// A search tries these plans of other planners first, if they are in its search space. It does not run the
+  /// planners that made them.
   std::vector<Plan> seeds = {};
 };
 
@@ -94,8 +94,8 @@ struct PlanRequest : Problem {
   /// the best objective and, once known, the lower bound over all plans that it may choose. May be empty.
   std::function<void(Seconds, std::optional<Seconds>)> improved = {};
   /// These are further batches of the data, the hardest to fit first, on which no plan is timed. Planners
-  /// that run plans choose one that also fits these, because a run would otherwise run out of memory when it
-  /// reaches them.
+  /// that run plans choose one that also fits these batches, because a run would otherwise run out of memory
+  /// when it reaches them.
   std::span<const Batch> further = {};
 };
 

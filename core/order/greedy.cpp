@@ -42,7 +42,7 @@ class GreedyRun {
   Nanoseconds makespan() const { return *std::max_element(free_at_.begin(), free_at_.end()); }
 
  protected:
-  /// Starts what the free rank can start now, and returns it; nothing if it cannot.
+  /// Returns the step that the free rank starts now; nullopt if it can start none.
   virtual std::optional<OrderStep> take(int rank, Nanoseconds now) = 0;
 
   /// Returns whether the input of a forward or backward is ready; for a backward on the last stage, whether

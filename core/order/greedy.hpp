@@ -9,8 +9,8 @@ namespace dflop {
 
 /// Returns the steps of every rank of a zb-v shape without leading stages. It runs two strategies in virtual
 /// time and returns the order of the shorter run. In both, each stage takes its microbatches in order. A rank
-/// holds at most 2 * ranks microbatches, counting those of both chunks, each from the start of its forward to
-/// the end of its weight part.
+/// holds at most 2 * ranks microbatches, counting a microbatch once for each of its two chunks, each from the
+/// start of its forward to the end of its weight part.
 ///
 /// Oldest first: a free rank starts the input part of a backward if one is ready, otherwise a forward,
 /// otherwise a weight part. It prefers the oldest microbatch, and waits only if none of these is ready. A

@@ -96,9 +96,9 @@ struct OrderTables {
 /// the input parts. A rank holds at most 2 * ranks - 1 microbatches. If there are fewer microbatches, the
 /// longer warm-up would have bubbles, so the order is zb-h1.
 ///
-/// zb-v (same paper): a rank holds at most 2 * ranks microbatches, counting those of both chunks, which takes
-/// the same memory as 1f1b. There is no bubble between a rank's first and last step if all steps take equally
-/// long and there are at least 2 * ranks - 1 microbatches. See zb_v_steps().
+/// zb-v (same paper): a rank holds at most 2 * ranks microbatches, counting a microbatch once for each of its
+/// two chunks. This takes the same memory as 1f1b. There is no bubble between a rank's first and last step if
+/// all steps take equally long and there are at least 2 * ranks - 1 microbatches. See zb_v_steps().
 ///
 /// eager-1f1b (Zhuang et al. 2023, "On Optimizing the Communication of Model Parallelism"): 1f1b in which a
 /// rank holds up to 2 (ranks - rank) - 1 microbatches instead of ranks - rank, so that messages have a whole

@@ -57,7 +57,7 @@ const Block* GroupBlocks::find(Op op, std::int32_t stage, std::int32_t microbatc
 /// @throws Error (input) naming the instruction if there is none, or its message names another microbatch.
 GroupBlocks take_apart(const Program& program, std::int32_t group) {
   GroupBlocks result;
-  std::map<Place, std::vector<std::int64_t>> awaited;  // receives whose compute has not come yet
+  std::map<Place, std::vector<std::int64_t>> awaited;  // receives whose compute is yet to follow
   std::map<Place, Block*> latest;
   std::vector<std::int64_t> starts;
   for (std::int64_t i = program.groups[group].begin; i < program.groups[group].end; ++i) {

@@ -100,8 +100,8 @@ inline Flop adapter_flop(const ModelSpec& model, const TrainedParts& trained, co
 /// gradient; the front's first product has only the weight gradient.
 ///
 /// Frozen parts have no weight gradients, and parts before all trained parameters have no gradients.
-/// Attention has no weights; it has two backward products or none. A connector at the start of the backward
-/// pass needs no input gradient of its first product, unless a trained norm stands before it.
+/// Attention has no weights; it has two backward products or none. If nothing before the connector is
+/// trained, its first product needs no input gradient, unless the connector has a trained norm before it.
 inline Flop model_flop(const ModelSpec& model, const Workload& encoder, const Workload& llm,
                        const TrainedParts& trained = {}) {
   const Flop front = front_flop(model, encoder).first;

@@ -33,7 +33,7 @@ struct Passes {
   bool weights = true;          ///< the layers' own weights are trained
   std::int64_t lora_bytes = 0;  ///< per token, between the two matrices of each of LoRA's pairs
 
-  /// Tells whether weight gradients are computed, for the layers' own weights or for LoRA's.
+  /// Returns whether weight gradients are computed, for the layers' own weights or for LoRA's.
   bool makes_weights() const { return weights || lora_bytes > 0; }
 };
 

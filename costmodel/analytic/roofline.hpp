@@ -46,13 +46,14 @@ PassTimes matrix_product(const Processor& gpu, double tokens, double inputs, dou
 
 /// Returns the times of the attention core. backward_weight is zero.
 ///
-/// Without flash attention, the kernels move every value of the s² matrices of the rank's heads: 2 bytes by
-/// each of two products forward and four backward, which take the longer of this traffic and of their
-/// arithmetic at gemm_efficiency; 4 bytes by the softmax forward (read, write), 6 backward (read it and its
-/// gradient, write); with dropout 5 more (read 2, write 2, the mask 1). A softmax in single steps moves as
-/// much or a little more, but its launches take longer: see costmodel/analytic/analytic.hpp.
+/// Without flash attention, the kernels move every value of the s² matrices of the rank's heads. Each
+/// product, of which there are two forward and four backward, moves 2 bytes a value; it takes the longer of
+/// this traffic and its arithmetic at gemm_efficiency. The softmax moves 4 bytes a value forward (read,
+/// write) and 6 backward (read its result and the gradient, write). Dropout moves 5 more in each pass (read
+/// 2, write 2, the mask 1). A softmax in single steps moves as much or a little more, but its launches take
+/// longer: see costmodel/analytic/analytic.hpp.
 ///
-/// Flash attention:
+/// With flash attention:
 ///
 /// Arithmetic: attention_flop with the head dimension rounded up to the kernels' multiple of 32
 /// (flash-attention, flash_api.cpp: head_size_rounded), backward 2.5 times the forward (Dao 2023: five
@@ -74,8 +75,8 @@ PassTimes attention_core(const Processor& gpu, const TransformerSpec& spec, cons
 /// A released model's form (LayerForm) has, in place of 2 (q + k):
 ///   rotary positions 2 (q + k) in both passes
 ///   a norm of Q and K 2 (q + k), backward 3 (q + k)
-///   scales of both halves 4 h, backward 8 h: two reads of gradient and what was scaled for the scale's own
-///             gradient, read and write for the result's
+///   scales of both halves 4 h; backward 8 h, for each half: read the gradient and the scaled values for the
+///             scale's gradient, and read and write for the gradient of the values
 ///   biases    nothing forward, where products add them as they write (cuBLASLt's epilogues); in
 ///             backward_weight their output's gradient is read once more: q + 2 k, h, f (gated 2 f), h
 /// A layer norm moves as much as an RMS norm. The h terms are split over tp under sequence parallelism

@@ -17,7 +17,7 @@ namespace {
 constexpr double kProgramValueBytes = kBf16Bytes;  // activations, as counted by lower()
 constexpr double kProgramSumBytes = kFp32Bytes;    // gradients
 
-/// Tells whether a layer's part is recomputed before its backward.
+/// Returns whether a layer's part is recomputed before its backward.
 bool is_recomputed(Recomputation recomputation, bool attention) {
   return recomputation == Recomputation::full || (recomputation == Recomputation::selective && attention);
 }

@@ -148,11 +148,11 @@ class ProfiledCostModel final : public SumCostModel {
   Between between(const Stage& stage) const;
   /// Returns a unit's curves. @throws Error (input) if the measured model has no such unit
   const UnitCurves& curves_of(const Tables& tables, ProfileUnit unit) const;
-  /// Returns tables for the values that do not depend on the part of a device: memory, and the last measured
-  /// points.
+  /// Returns tables for values that are equal on all parts of a device: memory, and the largest measured
+  /// sizes.
   const Tables& tables(const Stage& stage) const { return between(stage).fewer; }
-  /// Returns the times of a stage's passes: those of a stage that runs alone or, if `beside`, next to a busy
-  /// neighbor.
+  /// Returns the times of a stage's passes while it runs without a neighbor or, if `beside`, next to a busy
+  /// one.
   PassTimes passes(const Tables& tables, const Stage& stage, const Work& work, bool beside) const;
   /// Calls visit(UnitCalls) for everything that a stage computes.
   template <typename Visit>

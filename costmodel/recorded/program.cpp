@@ -71,7 +71,7 @@ class MemoryWalk {
   bool at_end() const { return next_ == points_.size(); }
 
  private:
-  /// Tells whether the next point matches, and if so consumes it.
+  /// Returns whether the next point matches, and if so consumes it.
   bool expect(Nanoseconds time, Bytes activations) {
     if (at_end() || points_[next_]->time != time || points_[next_]->activations != activations ||
         points_[next_]->buffers != Bytes{}) {
@@ -129,7 +129,7 @@ std::vector<std::int64_t> timed_instructions(const Program& program, const Group
   return timed;
 }
 
-/// Tells whether one of the timed instructions, from the k-th on, is a forward that starts at this instant.
+/// Returns whether one of the timed instructions, from the k-th on, is a forward that starts at this instant.
 bool forward_starts(const Timeline& timeline, const Program& program,
                     const std::vector<std::int64_t>& span_of, const std::vector<std::int64_t>& timed,
                     std::size_t k, Nanoseconds instant) {

@@ -175,7 +175,8 @@ class RecordedCostModel final : public SumCostModel {
 
   /// Returns the key of an instruction's shape. It ignores dp, which does not affect compute.
   static ShapeKey shape_key(Op op, const Stage& stage, const Work& work);
-  /// Returns the key that stages with different layers share.
+  /// Returns the key of an op and the modes of a stage: tp, sequence parallelism, recomputation and trained
+  /// parts, but not its layers.
   static ShapeKey mode_key(Op op, const Stage& stage);
   static PartKey message_key(const Message& message, const Program& program);
   static PartKey collective_key(const Collective& collective, const Program& program);
