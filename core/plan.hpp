@@ -34,7 +34,7 @@ constexpr bool has_encoder_ranks(Layout layout) {
 /// ranks fill nodes in order. tp is always innermost.
 enum class RankOrder : std::uint8_t {
   /// The dp ranks of a stage are adjacent: gradient reductions stay inside nodes as far as possible. In a
-  /// disaggregated plan the encoder comes first.
+  /// disaggregated plan the encoder's ranks come first.
   stage_major,
   /// The stages of a dp rank are adjacent: pipeline messages stay inside nodes as far as possible. A
   /// disaggregated plan is divided into equal pieces. Their number is the largest that divides the dp of both

@@ -26,7 +26,8 @@ struct Reordering {
   int microbatches = 0;
   /// This fraction of a whole backward, in [0, 1], becomes a backward_weight if the order splits it.
   std::optional<double> weight_share = {};
-  std::vector<double> weight_shares = {};  ///< the same per stage; takes precedence over weight_share
+  std::vector<double> weight_shares =
+      {};  ///< the fraction for each stage; takes precedence over weight_share
   /// There is one entry for each instruction of the old program; only entries of whole backwards are read.
   /// Empty: nothing more is kept, and both parts have the workspace of the whole.
   std::vector<SplitMemory> split_memory = {};
@@ -48,8 +49,8 @@ struct Reordering {
 ///
 /// When a backward is split, its sends go with the input part, and the weight part frees the activations and
 /// what the input part has kept (Reordering::split_memory). Split backwards are joined if the order has whole
-/// ones. A joined backward frees what its forward has kept and has the larger of both workspaces, which is
-/// too much if recomputation brings several layers back.
+/// ones. A joined backward frees what its forward has kept and has the larger of both workspaces, which is an
+/// overestimate if recomputation brings several layers back.
 /// @throws Error (input) naming rank and step if the order does not fit the program (its number of ranks
 /// differs; a step is repeated, missing or unknown; it splits backwards but there is no weight_share) or if
 /// verify() rejects the new program.
@@ -57,13 +58,14 @@ PricedProgram reorder(const Program& program, const ProgramCosts& costs, const S
                       const Reordering& reordering = {});
 
 /// Returns the order of each pipeline rank's groups, which must be the same for all groups of one rank.
-/// @throws Error (input) if it is not, or if ranks are not numbered from 0 on.
+/// @throws Error (input) if groups of one rank have different orders, or if ranks are not numbered from 0 on.
 StepOrder step_order(const Program& program);
 
 /// Returns the order of a kind for the ranks and stages of a program. zb-v uses the program's own durations
-/// (the longest over the groups of a rank), and eager-1f1b the memory that its instructions keep.
-/// @throws Error (input) if the stages are not where the order puts them, their number or the number of
-/// microbatches does not fit, or backwards are to be split without a weight_share; for encoder-in-bubbles.
+/// (the longest over the groups of a rank), and eager-1f1b uses the memory that its instructions keep.
+/// @throws Error (input) if the stages are not where the order puts them; if the number of stages or
+/// microbatches does not fit; if backwards are to be split without a weight_share; or if `kind` is
+/// encoder-in-bubbles.
 StepOrder order_of_kind(const Program& program, const ProgramCosts& costs, OrderKind kind,
                         const Reordering& reordering = {});
 

@@ -44,7 +44,7 @@ bool shares_node_ring(const ClusterSpec& cluster, const Collective& collective, 
 /// other participants also send.
 double network_bandwidth(const ClusterSpec& cluster, const Collective& collective, const Program& program);
 
-/// Returns the time of a phase with nothing else on the links.
+/// Returns the time of a phase if nothing else uses the links.
 Seconds phase_time(const ClusterSpec& cluster, const CollectivePhase& phase, double network_bandwidth);
 
 /// Returns the time of an all-reduce of one tensor over a tp group. Inside one node it is a ring. If tp

@@ -19,7 +19,7 @@ inline Flop linear_flop(double parameters, double tokens) {
   return {2 * parameters * tokens};
 }
 
-/// Returns the FLOP of the attention core, forward, on one of `tp` ranks: QK^T and PV, each 2 * heads *
+/// Returns the forward FLOP of the attention core on one of `tp` ranks: QK^T and PV, each 2 * heads *
 /// head_dim per attention pair; half of the pairs when causal (Dao 2023).
 inline Flop attention_flop(const TransformerSpec& spec, const Workload& work, int tp = 1) {
   const double width = static_cast<double>(spec.heads_per_rank(tp) * spec.head_dim);
@@ -64,12 +64,12 @@ inline double connector_tokens(const ModelSpec& model, const Workload& encoder) 
   return seen_rows(model, encoder) / model.connector.merge;
 }
 
-/// Returns the FLOP of the connector, forward, on one of `tp` ranks.
+/// Returns the forward FLOP of the connector on one of `tp` ranks.
 inline Flop connector_flop(const ModelSpec& model, const Workload& encoder, int tp = 1) {
   return linear_flop(static_cast<double>(model.connector.parameters(tp)), connector_tokens(model, encoder));
 }
 
-/// Returns the FLOP of the vocabulary head, forward, on one of `tp` ranks: 2 * hidden * vocabulary per token.
+/// Returns the forward FLOP of the vocabulary head on one of `tp` ranks: 2 * hidden * vocabulary per token.
 /// The embedding is a lookup and takes no FLOP.
 inline Flop head_flop(const TransformerSpec& spec, const Workload& work, int tp = 1) {
   return linear_flop(static_cast<double>(spec.hidden * spec.vocabulary_per_rank(tp)),

@@ -92,8 +92,8 @@ PassTimes transformer_layer(const Processor& gpu, const TransformerSpec& spec, c
 /// matrices themselves; LoRA's partial sums over ranks join the matrices' sums. Launches are not counted.
 PassTimes adapters(const Processor& gpu, const TransformerSpec& spec, int lora_rank, double tokens, int tp);
 
-/// Returns the times of a norm over `rows` rows: read and write; backward: read input and gradient, write
-/// one.
+/// Returns the times of a norm over `rows` rows. Forward, it reads and writes; backward, it reads input and
+/// gradient, and writes one.
 PassTimes norm(const Processor& gpu, double width, double rows);
 
 /// Returns the times of an encoder's front on one of `split` ranks that share the rows. Patches take one

@@ -55,9 +55,9 @@ class CostModelOver : public CostModel {
 };
 
 /// A CorrectedCostModel multiplies the base's compute time by the level learned for the stage's kind and op;
-/// sample_excess() adds the penalty of the sample's buckets to the base's. Corrections learned from backward
-/// passes in two parts also apply to whole ones, and vice versa. Without observations all costs equal the
-/// base's. Communication, optimizer and memory costs are the base's.
+/// sample_excess() adds the penalty of the sample's buckets to the base's sample_excess(). Corrections
+/// learned from backward passes in two parts also apply to whole ones, and vice versa. Without observations
+/// all costs equal the base's. Communication, optimizer and memory costs are the base's.
 class CorrectedCostModel final : public CostModelOver {
  public:
   /// Base and correction must outlive the model, which also uses whatever the correction learns later.
