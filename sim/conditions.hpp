@@ -54,7 +54,7 @@ struct ComputeRun {
 /// Runs `amount` of compute of a group from `start` on. Only this function defines how pauses and failures
 /// affect compute. The exception is shared GPUs, where the end of a computation is not known in advance:
 /// there SharedCompute defines it. If `pieces` is given, appends the run's pieces: in order, without gaps, at
-/// least one. If the run fails, what is appended has no meaning.
+/// least one. If the run fails, the appended pieces have no meaning.
 inline ComputeRun run_compute(const Conditions& conditions, std::int32_t group, Nanoseconds start,
                               Nanoseconds amount, std::vector<ComputePiece>* pieces = nullptr) {
   Nanoseconds covered = start;  // by the pieces so far

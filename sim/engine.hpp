@@ -34,7 +34,7 @@ namespace dflop {
 ///
 /// On shared GPUs (Program::shared_gpus), compute and optimizer instructions share the GPUs' memory bandwidth
 /// and take longer if two of them together need more bandwidth than a GPU has (sim/shared_compute.hpp). All
-/// that time counts as busy. Of the events of one time, a shared network's come first, then those of this
+/// that time counts as busy. Of the events of one time, a shared network's come first, then events of this
 /// compute, then all others.
 ///
 /// Per group, busy + bubble + wait = makespan. busy is compute and optimizer time. wait is idle time in which
@@ -46,7 +46,7 @@ namespace dflop {
 /// A group begins at conditions.begins, and the time before is bubble.
 ///
 /// Memory of each rank: costs.model_state all the time; costs.activation of a forward from its start, and
-/// that of a backward_input from its end, both to the end of the backward (or backward_weight) that frees
+/// of a backward_input from its end, both to the end of the backward (or backward_weight) that frees
 /// them; costs.workspace while the instruction runs.
 ///
 /// With Detail::spans every instruction leaves one span, ordered by start; memory points mark every change.

@@ -170,7 +170,7 @@ class StepClock {
  private:
   const RawPipeline& pipeline_;
   std::optional<RawLink> path_;
-  int encoder_;  ///< number of stages before those of the tables
+  int encoder_;  ///< number of stages before the tables' stages
 };
 
 /// Returns the durations of all steps of a pipeline. If backwards are split, `backward` is the input part.

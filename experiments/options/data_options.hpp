@@ -32,7 +32,8 @@ std::vector<std::string> given_options_of_records(const Values& values);
 std::vector<Sample> read_samples(const Values& values, const ModelSpec& model, std::uint64_t seed,
                                  const std::string& option = "data", DataOrigin* origin = nullptr,
                                  bool notes = true);
-/// Opens the tars or the Megatron data sets that the option names, and reports what is left out.
+/// Opens the tars or the Megatron data sets that the option names, and reports the samples that it leaves
+/// out.
 /// @throws Error (usage) for options that apply to records or to the other kind; Error (input) as
 /// open_dataset(), and if no sample is left
 std::shared_ptr<const Dataset> open_shards(const Values& values, const ModelSpec& model,

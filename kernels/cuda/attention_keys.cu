@@ -54,7 +54,7 @@ struct KeyParts {
   float* sums = nullptr;
 };
 
-/// Divides the query heads of each key head into equal parts, so many that the grid has about kEnoughBlocks
+/// Divides the query heads of each key head into equal parts, enough to give the grid about kEnoughBlocks
 /// blocks, two per multiprocessor of a large device. The number of parts does not depend on the device, so
 /// all devices add in the same order.
 KeyParts parts_of(const AttentionLayout& layout, std::int64_t tiles) {

@@ -124,7 +124,7 @@ class NetworkBuilder {
     return add_route(uses, pairs * link.bandwidth_bytes_per_s);
   }
 
-  /// Adds a phase of a collective. Its bytes and rate are those of one rank over the kind of links (in the
+  /// Adds a phase of a collective. It takes its bytes and rate from one rank, over the kind of links (in the
   /// node or between nodes) that carries more bytes. The other kind is used in proportion.
   void add_phase(const Collective& collective, const CollectivePhase& phase) {
     const double bandwidth = network_bandwidth(cluster_, collective, program_);

@@ -24,7 +24,7 @@ struct OutlierDelay {
 /// A DelayCount counts how far samples have moved.
 struct DelayCount {
   std::int64_t samples = 0;   ///< samples that were drawn
-  std::int64_t moved = 0;     ///< those of `samples` that moved to a different batch
+  std::int64_t moved = 0;     ///< samples that moved to a different batch
   std::int64_t most = 0;      ///< max distance of one sample in batches, later or earlier
   std::int64_t distance = 0;  ///< total distance of all samples in batches
 

@@ -66,7 +66,7 @@ bool replaces(const ScheduleResult& found, const std::optional<ScheduleResult>& 
 /// it refers to, and a new thread continues with the next iteration. If a scheduler throws or returns an
 /// invalid result, the service records an event and uses LPT's assignment, with status `fallback`. Only in
 /// deterministic mode does it pass on the scheduler's usage and input errors, because a study should report
-/// what is wrong with its request.
+/// errors in its request.
 ///
 /// An assignment that a scheduler found replaces LPT's assignment, unless both have the same objective and
 /// LPT's value is smaller.

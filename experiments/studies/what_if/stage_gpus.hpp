@@ -14,8 +14,8 @@ namespace dflop {
 
 class StageGpus {
  public:
-  /// Runs each stage of `gpus` on the GPUs of its cluster, which has GPUs of one type. Links and nodes remain
-  /// those of `cluster`, which must outlive this.
+  /// Runs each stage of `gpus` on the GPUs of its cluster, which has GPUs of one type. Links and nodes stay
+  /// `cluster`'s. `cluster` must outlive this.
   StageGpus(const std::map<int, ClusterSpec>& gpus, const ModelSpec& model, const ClusterSpec& cluster);
 
   /// Reprices the compute and memory of these stages in an iteration; other costs stay unchanged.

@@ -17,7 +17,7 @@ struct PlanFloor {
   double bound_s = 0;     ///< lower bound on the objective under any assignment
   double estimate_s = 0;  ///< expected objective: equal microbatches, plus fill and drain
   Bytes memory;           ///< lower bound on the peak memory under any assignment
-  /// This is the expected peak memory, for microbatches that are equal except those of the largest samples.
+  /// This is the expected peak memory, if all microbatches without the largest samples are equal.
   Bytes expected_memory;
   /// This is expected_memory over the hardest further batches, too; unset for families.
   Bytes hard_memory;
@@ -82,8 +82,8 @@ class SearchBounds {
   static bool have_one_cuts_bound(const Plan& a, const Plan& b);
 
   /// Returns the expected memory of the rank that holds `stage`, whose number in plan_stages() is
-  /// `stage_index`. It assumes that all stages of the rank are like this one, and that microbatches are equal
-  /// except those of the largest samples. With `further`, includes the hardest further batches. Several
+  /// `stage_index`. It assumes that all stages of the rank are like this one, and that all microbatches
+  /// without the largest samples are equal. With `further`, includes the hardest further batches. Several
   /// threads may call it at once.
   Bytes expected_memory(const Plan& plan, int stage_index, const Stage& stage, bool further) const;
 
