@@ -13,7 +13,7 @@ namespace cuda_headers_test {
 using Place = std::optional<std::size_t>;
 
 /// A ring of four units of 256 bytes.
-TEST(RingPlaces, GoRound) {
+TEST(RingPlaces, WrapAround) {
   RingPlaces ring(1024);
   EXPECT_EQ(ring.take(300), Place(0));      // two units
   EXPECT_EQ(ring.take(256), Place(512));    // one
@@ -30,7 +30,7 @@ TEST(RingPlaces, GoRound) {
   EXPECT_EQ(ring.take(1), std::nullopt);
 }
 
-TEST(RingPlaces, AreUsedToTheEnd) {
+TEST(RingPlaces, UseTheWholeRing) {
   RingPlaces ring(1024);
   EXPECT_EQ(ring.take(512), Place(0));
   EXPECT_EQ(ring.take(256), Place(512));
@@ -39,7 +39,7 @@ TEST(RingPlaces, AreUsedToTheEnd) {
   EXPECT_EQ(ring.take(512), Place(0));
 }
 
-TEST(RingPlaces, WhatIsLargerThanTheRingHasNoPlace) {
+TEST(RingPlaces, NothingLargerThanTheRingHasAPlace) {
   RingPlaces ring(1024);
   EXPECT_EQ(ring.take(1025), std::nullopt);
 }
@@ -97,7 +97,7 @@ TEST(PartitionGroups, FollowTheShares) {
 }
 
 /// Each rank has at least one group, whatever the share.
-TEST(PartitionGroups, LeaveNobodyWithoutAny) {
+TEST(PartitionGroups, GiveEachRankAtLeastOne) {
   using Ranges = std::vector<GroupRange>;
   EXPECT_EQ(groups_of_ranks(2, 1, 0.001, 16), (Ranges{{0, 1}, {1, 15}}));
   EXPECT_EQ(groups_of_ranks(2, 1, 0.999, 16), (Ranges{{0, 15}, {15, 1}}));

@@ -35,7 +35,7 @@ TEST(CudaDevices, AreListedOrTheirAbsenceIsExplained) {
   ::_exit(found != nullptr && found == expected ? 0 : 1);
 }
 
-TEST(CudaDevices, QueuesAndEarlyLoadingAreAskedForAndWhatAUserHasSetStays) {
+TEST(CudaDevices, QueuesAndEarlyLoadingAreSetUnlessTheUserSetThem) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto good = ::testing::ExitedWithCode(0);
   EXPECT_EXIT(ask_cuda("CUDA_DEVICE_MAX_CONNECTIONS", nullptr, "32"), good, "");

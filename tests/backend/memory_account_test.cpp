@@ -7,7 +7,7 @@
 namespace dflop {
 namespace memory_account_test {
 
-TEST(MemoryAccount, SaysWhatIsNeededAndLeft) {
+TEST(MemoryAccount, ErrorsSayNeededAndFreeMemory) {
   MemoryAccount account("rank 3 on a GPU", Bytes{1000});
   account.check(600);
   account.add(600);
@@ -25,7 +25,7 @@ TEST(MemoryAccount, SaysWhatIsNeededAndLeft) {
   EXPECT_EQ(account.in_use(), Bytes{600});
 }
 
-TEST(MemoryAccount, WithoutALimitTheMachineRefuses) {
+TEST(MemoryAccount, WithoutALimitOnlyTheMachineRejects) {
   MemoryAccount account("rank 0", {});
   EXPECT_NO_THROW(account.check(std::size_t{1} << 50));
   try {
@@ -36,7 +36,7 @@ TEST(MemoryAccount, WithoutALimitTheMachineRefuses) {
   }
 }
 
-TEST(MemoryAccount, KeepsTheMostSinceItWasReset) {
+TEST(MemoryAccount, KeepsThePeakSinceTheLastReset) {
   MemoryAccount account("rank 0", {});
   account.add(10);
   account.add(20);

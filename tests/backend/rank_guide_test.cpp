@@ -25,7 +25,7 @@ struct TwoKernels : Kernels {
   }
 };
 
-TEST(RankGuide, GoesOnAfterCallsThatThrow) {
+TEST(RankGuide, ContinuesAfterCallsThatThrow) {
   TwoKernels kernels;
   RankGuide guide(DType::f32);
   kernels.guide(&guide);

@@ -29,7 +29,7 @@ Strings deeds(int there_at) {
   return done;
 }
 
-TEST(ShortMemory, RemediesComeOneAfterTheOtherAndNoneTooMany) {
+TEST(ShortMemory, RemediesRunInOrderUntilMemoryIsFree) {
   EXPECT_EQ(deeds(1), (Strings{"take"}));
   EXPECT_EQ(deeds(2), (Strings{"take", "wait", "take"}));
   EXPECT_EQ(deeds(3), (Strings{"take", "wait", "take", "trim", "take"}));

@@ -28,7 +28,7 @@ TEST(RankThreads, RunWhenAllHavePrepared) {
 }
 
 /// Rank 2 fails by itself, the others because of it.
-TEST(RankThreads, ThrowWhatTheFirstHasThrownThatFailedByItself) {
+TEST(RankThreads, ThrowTheErrorOfTheRankThatFailedByItself) {
   std::atomic<bool> failed = false;
   std::string told;
   const RankWork work{[](std::size_t) {},
@@ -52,7 +52,7 @@ TEST(RankThreads, ThrowWhatTheFirstHasThrownThatFailedByItself) {
 }
 
 /// A rank that fails to prepare does not run and does not block the others.
-TEST(RankThreads, DoNotWaitForOneThatFailedToPrepare) {
+TEST(RankThreads, DoNotRunIfOneFailedToPrepare) {
   std::atomic<int> ran = 0;
   const RankWork work{[](std::size_t rank) {
                         if (rank == 0) throw std::runtime_error("not ready");

@@ -16,7 +16,7 @@ using testing::Sandbox;
 
 const std::string kData = "--data traces/datasets/vision_mix.csv --modalities image --iterations 1 --gbs 32 ";
 
-TEST(AskedPlans, WhatIsInfeasibleIsAResultInJson) {
+TEST(AskedPlans, AnInfeasiblePlanIsAResultInJson) {
   const Sandbox sandbox;
   // 72 billion parameters on 8 GPUs.
   const std::string plan =
@@ -31,7 +31,7 @@ TEST(AskedPlans, WhatIsInfeasibleIsAResultInJson) {
   EXPECT_TRUE(sandbox.run(plan + "table").out.empty());
 }
 
-TEST(AskedPlans, AScheduleThatIsInfeasibleIsOneToo) {
+TEST(AskedPlans, AnInfeasibleScheduleIsAResultInJson) {
   const Sandbox sandbox;
   const std::string data = kData + "--model llava-ov-llama3-8b --cluster a100-80g:1 ";
   ASSERT_EQ(sandbox.run("plan " + data + "--planner pytorch --out p.json").exit_code, 0);
@@ -42,7 +42,7 @@ TEST(AskedPlans, AScheduleThatIsInfeasibleIsOneToo) {
   EXPECT_EQ(json::parse(result.out, nullptr, false)["schema"], "dflop.infeasible") << result.out;
 }
 
-TEST(AskedPlans, TheEncoderInBubblesCanBeAskedFor) {
+TEST(AskedPlans, TheEncoderInBubblesCanBeRequested) {
   const Sandbox sandbox;
   const std::string plan =
       "plan " + kData + "--model llava-ov-llama3-8b --cluster a100-80g:1 --budget 20000 --format json ";

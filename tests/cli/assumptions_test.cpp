@@ -40,7 +40,7 @@ json with_key(const json& list, const std::string& key) {
 }
 
 // Counts the cuts independently, from the uncut samples.
-TEST(AssumptionBlock, CountsWhatIsCut) {
+TEST(AssumptionBlock, CountsCutSamples) {
   const Sandbox sandbox;
   const std::string of_model = kData + "--model llava-ov-llama3-8b ";
   ASSERT_EQ(sandbox.run("data " + of_model + "--samples-out samples.csv").exit_code, 0);
@@ -73,7 +73,7 @@ TEST(AssumptionBlock, CountsWhatIsCut) {
   EXPECT_DOUBLE_EQ(entry["cut_token_share"], static_cast<double>(lost) / static_cast<double>(tokens));
 }
 
-TEST(AssumptionBlock, IsInThePlanAndTheScheduleThatFollow) {
+TEST(AssumptionBlock, IsStoredInPlanAndSchedule) {
   const Sandbox sandbox;
   const RunResult planned = sandbox.run("plan " + kData + kSmall + "--max-tokens 3000 --out p.json");
   ASSERT_EQ(planned.exit_code, 0) << planned.err;
@@ -111,7 +111,7 @@ TEST(AssumptionBlock, SaysHowFarFiguresOfAClusterHold) {
   EXPECT_EQ(joined[1].name, "h100");
 }
 
-TEST(AssumptionBlock, SaysWhatLinksAreTakenFor) {
+TEST(AssumptionBlock, SaysWhichLinksAreAssumed) {
   const Sandbox sandbox;
   const std::string plan =
       "plan " + kData + "--model llava-ov-llama3-8b --cluster h100:1 --gbs 32 --iterations 1 ";
@@ -179,7 +179,7 @@ const char* const kFull = R"({"schema": "dflop.plan", "version": 1, "planner": "
   "encoder": {"tp": 2, "pp": 1, "dp": 4, "layers": [27]}, "llm": {"tp": 2, "pp": 1, "dp": 4, "layers": [32]},
   "microbatches": 3, "schedule": "1f1b", "recomputation": "none", "zero1": true, "sequence_parallel": true)";
 
-TEST(AssumptionBlock, PlansAskForMemoryToBeRespected) {
+TEST(AssumptionBlock, PlansSuggestRespectMemory) {
   const Sandbox sandbox;
   const std::string schedule =
       "schedule --plan p.json " + kData +

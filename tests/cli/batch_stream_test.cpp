@@ -54,7 +54,7 @@ TEST(BatchStream, PassesHaveEachSampleOnce) {
 }
 
 /// A resumed run has the same batches as an uninterrupted one.
-TEST(BatchStream, SkippingIsDrawing) {
+TEST(BatchStream, SkippingEqualsDrawing) {
   Random random(8);
   for (int round = 0; round < 50; ++round) {
     BatchStream whole(samples(1 + random.below(20)), static_cast<int>(1 + random.below(30)), random.bits());
@@ -66,7 +66,7 @@ TEST(BatchStream, SkippingIsDrawing) {
   }
 }
 
-TEST(BatchStream, ACopyGoesOnByItself) {
+TEST(BatchStream, ACopyContinuesIndependently) {
   BatchStream first(samples(100), 10, 3);
   first.skip(4);
   BatchStream second = first;
@@ -138,7 +138,7 @@ TEST(BatchStream, DelayedPassesHaveEachSampleOnce) {
 }
 
 /// However many batches a run has drawn when it ends, a resumed run has the rest.
-TEST(BatchStream, SkippingIsDrawingWithADelay) {
+TEST(BatchStream, SkippingEqualsDrawingWithADelay) {
   Random random(10);
   for (int round = 0; round < 100; ++round) {
     const DelayedCase c = delayed_case(random);

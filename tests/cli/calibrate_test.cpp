@@ -51,7 +51,7 @@ TEST(Validate, PrintsTheErrorsOfEachFile) {
 
 /// A text step of dflop on one H100 took 0.563 s with cuDNN attention, which the preset represents, and 0.599
 /// s with dflop's own kernels. Both are within 5 % of the same prediction.
-TEST(Validate, HoldsThePresetOfOwnRunsAgainstThem) {
+TEST(Validate, ComparesThePresetWithDflopsOwnRuns) {
   const Sandbox sandbox;
   const RunResult result = sandbox.run(
       "check published --truth traces/ground_truth/dflop_h100.csv --cluster h100-dflop --format json --rows rows.csv");
@@ -59,7 +59,7 @@ TEST(Validate, HoldsThePresetOfOwnRunsAgainstThem) {
   EXPECT_LT(json::parse(result.out)["sets"][0]["time_max_ape_percent"], 5);
 }
 
-TEST(Validate, RefusesBrokenFilesAndOptions) {
+TEST(Validate, RejectsBrokenFilesAndOptions) {
   const Sandbox sandbox;
   testing::write_all(sandbox.path("bad.csv"), "gpus,tp\n1,1\n");
   EXPECT_EQ(sandbox.run("check published --truth bad.csv --cluster b200").exit_code, 2);
@@ -137,7 +137,7 @@ TEST(Calibrate, SaysNotToPlanWithAClusterThatMissesRows) {
 }
 
 /// 3 of the 8 GPUs of a node neither fill it nor divide it into whole groups.
-TEST(Calibrate, RefusesTensorGroupsThatNodesCannotHold) {
+TEST(Calibrate, RejectsTensorGroupsThatNodesCannotHold) {
   const Sandbox sandbox;
   testing::write_all(sandbox.path("three.csv"),
                      "gpus,global_batch,micro_batch,hidden,heads,layers,seq,tp,dp,pp,iteration_s\n"
@@ -209,7 +209,7 @@ void add_paths(const json& object, const std::string& before, const std::set<std
 /// The output keeps every key that a cluster file may have, with its value, except the fitted ones. The rows
 /// cover one node, so their error does not apply to the network between nodes: that network is still the
 /// preset's.
-TEST(Calibrate, KeepsWhatTheFileSays) {
+TEST(Calibrate, KeepsOtherKeysOfTheFile) {
   const Sandbox sandbox;
   json base = json::parse(cluster_text("b200:1").substr(0, cluster_text("b200:1").rfind(':')));
   base["software"]["gemm_efficiency"] = 0.6;  // the rows imply 0.4926
@@ -272,7 +272,7 @@ TEST(Calibrate, FitsNoLinkAboveItsLineRate) {
   EXPECT_NEAR(fitted / *notes.intra_node_line_rate_bytes_per_s, 1, 1e-3);
 }
 
-TEST(Calibrate, RefusesClustersOfSeveralRows) {
+TEST(Calibrate, RejectsClustersOfSeveralRows) {
   const Sandbox sandbox;
   json file = json::parse(cluster_text("b200").substr(0, cluster_text("b200").rfind(':')));
   file["nodes"] = {{{"count", 2}, {"gpu", "b200"}}};
@@ -285,7 +285,7 @@ TEST(Calibrate, RefusesClustersOfSeveralRows) {
                         {"expected one preset or file, found several"});
 }
 
-TEST(Calibrate, RefusesWrongOptions) {
+TEST(Calibrate, RejectsWrongOptions) {
   const Sandbox sandbox;
   const std::string truth = "calibrate --truth traces/ground_truth/llama_b200.csv --cluster b200 ";
   EXPECT_EQ(sandbox.run(truth + "--folds 1").exit_code, 2);
@@ -318,7 +318,7 @@ double mean_error(const PreparedSet& set, const ClusterSpec& cluster) {
 /// the rows, or that match them just as well at the cluster's own value, stay bit-identical. So does the
 /// launch floor, which is below all passes of both clusters. Predictions for multi-node plans, which no row
 /// resembles, do not get worse.
-TEST(Calibrate, KeepsWhatTheRowsDoNotDecide) {
+TEST(Calibrate, KeepsParametersThatTheRowsDoNotDetermine) {
   const ClusterSpec start = find_cluster("a100-80g");
   ASSERT_EQ(start.software.layer_launch.count(), 0);
   Random random(7);
@@ -377,7 +377,7 @@ TimelineFile recorded_on(const ClusterSpec& cluster, const ModelSpec& model, int
 }
 
 /// The cluster that made the recordings differs from the one where the fit starts.
-TEST(Calibrate, RecoversWhatMadeRecordings) {
+TEST(Calibrate, RecoversTheParametersThatMadeRecordings) {
   const Sandbox sandbox;
   const ModelSpec model = find_model("llava-ov-llama3-8b");
   const ClusterSpec start = find_cluster("a100-80g-vtrain:1");

@@ -44,7 +44,7 @@ struct CheckpointOfProcesses : ::testing::Test {
 };
 
 /// Each of four processes reads one of four files. The third process's file is damaged, and all go back.
-TEST_F(CheckpointOfProcesses, IsPassedOverByAllWhereOneFindsItDamaged) {
+TEST_F(CheckpointOfProcesses, IsIgnoredByAllIfOneFindsItDamaged) {
   const RunIdentity run = run_identity(target.model, "data", "0123", 1, plan.gbs);
   std::mutex mutex;
   std::vector<std::int64_t> steps;
@@ -75,7 +75,7 @@ TEST_F(CheckpointOfProcesses, IsPassedOverByAllWhereOneFindsItDamaged) {
 }
 
 /// The processes are threads here. One has another working folder, so "run" is elsewhere for it.
-TEST_F(CheckpointOfProcesses, NeedsAFolderThatAllSee) {
+TEST_F(CheckpointOfProcesses, NeedsASharedFolder) {
   std::thread([] { may_unshare = ::unshare(CLONE_FS) == 0; }).join();
   if (!may_unshare) GTEST_SKIP() << "threads may not have folders of their own here";
   const auto look = [&](const std::filesystem::path& of_last) {

@@ -95,7 +95,7 @@ void expect_steps_to_agree(const std::string& data, const std::string& target,
   }
 }
 
-TEST(Compare, NumbersAreThoseOfTheStepsRunOneByOne) {
+TEST(Compare, NumbersEqualTheCommandsRunOneByOne) {
   expect_steps_to_agree(
       "--data traces/datasets/vision_mix.csv ",
       "--model llava-ov-llama3-8b --cluster a100-80g-vtrain:1 --gbs 48 --iterations 2 --seed 5 ", "");
@@ -190,7 +190,7 @@ json compared(const Sandbox& sandbox, const std::string& options) {
   return json::parse(result.out)["systems"];
 }
 
-TEST(Compare, RowsSayWhatTheyWereFreeToChoose) {
+TEST(Compare, RowsNameTheirFreeChoices) {
   const Sandbox sandbox;
   const json free = compared(sandbox, "--systems megatron-default,megatron,dflop");
   EXPECT_EQ(result_of(free, "megatron")["chooses"],
@@ -223,7 +223,8 @@ TEST(Compare, SystemsSelectsRowsInTheOrderOfTheTable) {
 
 TEST(Compare, TheSearchIsNeverWorseThanAnotherRow) {
   const Sandbox sandbox;
-  const std::string options[] = {"--budget 20000", "--recompute full --budget 1", "--layout disaggregated --budget 1"};
+  const std::string options[] = {"--budget 20000", "--recompute full --budget 1",
+                                 "--layout disaggregated --budget 1"};
   int rows = 0;
   for (const std::string& option : options) {
     const json systems = compared(sandbox, option);
@@ -240,7 +241,7 @@ TEST(Compare, TheSearchIsNeverWorseThanAnotherRow) {
 }
 
 // A fixed choice applies to all rows: planners of uniform plans have no plan with another layout.
-TEST(Compare, ALayoutIsForAllRows) {
+TEST(Compare, ALayoutAppliesToAllRows) {
   const Sandbox sandbox;
   const json systems = compared(sandbox, "--layout disaggregated --budget 1 --systems pytorch,dflop,search");
   EXPECT_TRUE(result_of(systems, "pytorch")["plan"].is_null());
@@ -255,7 +256,7 @@ TEST(Compare, ALayoutIsForAllRows) {
   EXPECT_NE(none.err.find("encoder-in-bubbles"), std::string::npos) << none.err;
 }
 
-TEST(Compare, PlansOfOnesOwnAreRows) {
+TEST(Compare, TheUsersPlansAreRows) {
   const Sandbox sandbox;
   const std::string plan = "plan " + kTarget + "--planner pytorch --out mine.json";
   ASSERT_EQ(sandbox.run(plan).exit_code, 0);

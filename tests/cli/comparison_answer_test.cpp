@@ -88,7 +88,7 @@ TEST(CompareAnswer, SaysWhereThePublishedMethodIsSlowerOrEqual) {
       "megatron.");
 }
 
-TEST(CompareAnswer, SaysWhatThePlanSpendsMoreTimeOn) {
+TEST(CompareAnswer, NamesThePartsThatTakeThePlanLonger) {
   const std::vector<System> systems = {row("megatron", "megatron", 25), row("search", "search", 20)};
   const std::vector<std::string> said = comparison_answer(systems, [](const System& system) {
     TimeBreakdown time;
@@ -119,7 +119,7 @@ TEST(CompareAnswer, ATunedBaselineMayBeTheFastest) {
       "uniform baseline: no other row is faster. The default set by hand (megatron-default) does not fit.");
 }
 
-TEST(CompareAnswer, WithoutTunedBaselinesTheOneSetByHandIsTheReference) {
+TEST(CompareAnswer, WithoutTunedBaselinesTheHandSetOneIsTheReference) {
   const std::vector<System> systems = {row("megatron-default", "megatron-default", 30),
                                        row("search", "search", 20)};
   const std::string said = answer(systems)[0];
@@ -131,7 +131,7 @@ TEST(CompareAnswer, WithoutTunedBaselinesTheOneSetByHandIsTheReference) {
   expect_in("speedup: over megatron-default, which is set by hand", decision_legend(systems));
 }
 
-TEST(CompareAnswer, RowsAloneHaveNothingToCompareWith) {
+TEST(CompareAnswer, ASingleRowHasNothingToCompareWith) {
   const std::vector<std::string> search = answer({row("search", "search", 20)});
   EXPECT_EQ(search,
             std::vector<std::string>{"The fastest plan is tp2 pp1 dp4 mb8 (search): 20.000 s an iteration."});

@@ -90,7 +90,7 @@ TEST_F(CorrectionCommand, WithoutSlowShapesThereIsNothingToGain) {
   EXPECT_EQ(row["keep_story"], "on 0, off 4, on 6, off 12");
 }
 
-TEST_F(CorrectionCommand, WakesForSlowShapesAndRestsWhenTheyAreGone) {
+TEST_F(CorrectionCommand, SwitchesOnForSlowShapesAndOffAfterThem) {
   const json row = cells(
       "--fractions 0.05 --latencies 1 --iterations 70 --appear 24 --vanish 46 --window 4 --measure 2")[0];
   // Off before 24, on soon after, off again at the end.
@@ -101,7 +101,7 @@ TEST_F(CorrectionCommand, WakesForSlowShapesAndRestsWhenTheyAreGone) {
   EXPECT_EQ(row["keep_state"], "off") << row["keep_story"];
 }
 
-TEST_F(CorrectionCommand, TheSameBytesEachTime) {
+TEST_F(CorrectionCommand, SameSeedSameBytes) {
   const std::string options =
       kStudy + "--fractions 0.01,0.05 --latencies 0.5 --iterations 14 --window 2 --measure 1 --html h.html";
   const RunResult a = box.run(options);
@@ -116,7 +116,7 @@ TEST_F(CorrectionCommand, TheSameBytesEachTime) {
   EXPECT_NE(a.out, box.run(options + " --seed 2").out);
 }
 
-TEST_F(CorrectionCommand, WritesWhatWasLearned) {
+TEST_F(CorrectionCommand, WritesTheLearnedValues) {
   const RunResult result =
       box.run(kStudy + "--fractions 0.05 --latencies 1 --iterations 8 --out learned.json --format csv");
   ASSERT_EQ(result.exit_code, 0) << result.err;
@@ -134,7 +134,7 @@ TEST_F(CorrectionCommand, WritesWhatWasLearned) {
   EXPECT_GT(largest, 0.3);  // of one whole unit
 }
 
-TEST_F(CorrectionCommand, WhatWasLearnedServesSchedules) {
+TEST_F(CorrectionCommand, SchedulesUseTheLearnedValues) {
   ASSERT_EQ(
       box.run(kStudy + "--fractions 0.05 --latencies 3 --iterations 8 --out learned.json --seed 3").exit_code,
       0);
@@ -198,7 +198,7 @@ TEST(DriftSentence, ATextOnlyPlanHasNoPercentOfEncoderWork) {
   EXPECT_EQ(drift_sentence(advice), "re-plan: encoder_flop from none, llm_flop +50 %");
 }
 
-TEST_F(CorrectionCommand, SaysWhetherToPlanAnew) {
+TEST_F(CorrectionCommand, SaysWhetherToReplan) {
   const std::string options = "--fractions 0.05 --latencies 1 --iterations 2 --new-data ";
   const RunResult same = box.run(kStudy + options + "traces/datasets/vision_mix.csv");
   EXPECT_EQ(same.exit_code, 0) << same.err;
@@ -218,7 +218,7 @@ TEST_F(CorrectionCommand, SaysWhetherToPlanAnew) {
   EXPECT_GT(drifted["drift"][3]["now"], drifted["drift"][3]["most"]);
 }
 
-TEST_F(CorrectionCommand, RefusesBadOptions) {
+TEST_F(CorrectionCommand, RejectsBadOptions) {
   refuses("--fractions 0.1,",
           "option '--fractions': expected a comma-separated list of numbers above 0 and at most 1");
   refuses("--fractions 1.5", "found '1.5'");

@@ -36,7 +36,7 @@ struct DataOfProcesses : testing::TinyTraining {
 
 /// Each sample of the three batches is on one of two dp ranks, and that dp rank's two pipeline ranks read it.
 /// Only the first of them, which encodes the sample, decodes it. Losses equal one process's.
-TEST_F(DataOfProcesses, IsThatOfTheirRanks) {
+TEST_F(DataOfProcesses, HasOnlyTheSamplesOfTheirRanks) {
   const auto all = std::make_shared<CountedDataset>(target->model, *samples, 1);
   HostWorld world(plan.ranks());
   const std::vector<double> expected = train(world, all);
@@ -68,7 +68,7 @@ TEST_F(DataOfProcesses, IsThatOfTheirRanks) {
 }
 
 /// Only the ranks of one dp rank decode the damaged sample. All processes learn of it, and the step counts.
-TEST_F(DataOfProcesses, ThatAreHeldOutAndDamagedCostNoStep) {
+TEST_F(DataOfProcesses, DamagedHeldOutSamplesCostNoStep) {
   TrainJob job;
   job.plan = plan;
   job.target = target;

@@ -105,7 +105,7 @@ TEST(Errors, Records) {
   expect_error(sandbox.run("data --data . --model llava-ov-llama3-8b"), {"directory"});
 }
 
-TEST(Errors, StrictRefusesAssumptions) {
+TEST(Errors, StrictRejectsAssumptions) {
   const Sandbox sandbox;
   expect_error(sandbox.run("data --data traces/datasets/vision_mix.csv --model qwen2.5-vl-7b --strict"),
                {"vision_mix.csv", "row", "--assume-"});

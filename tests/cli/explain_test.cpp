@@ -19,7 +19,7 @@ using testing::two_stages;
 /// The path: F0 of stage 0, message, all of stage 1, message, B1 of stage 0.
 const std::string kSmall = two_stages("1f1b", 2, R"(, "activation_bytes": 100)");
 
-TEST(Explain, TellsWhereThePathRunsAndWhatIsGained) {
+TEST(Explain, ShowsTheCriticalPathAndPossibleGains) {
   const Sandbox sandbox;
   testing::write_all(sandbox.path("p.json"), kSmall);
   const RunResult result = sandbox.run("simulate --pipeline p.json --explain --format json");
@@ -64,7 +64,7 @@ TEST(Explain, TellsWhereThePathRunsAndWhatIsGained) {
   }
 }
 
-TEST(Explain, PrintsTablesOnlyWhereAskedFor) {
+TEST(Explain, PrintsTablesOnlyOnRequest) {
   const Sandbox sandbox;
   testing::write_all(sandbox.path("p.json"), kSmall);
   const std::string plain = sandbox.run("simulate --pipeline p.json").out;
@@ -76,7 +76,7 @@ TEST(Explain, PrintsTablesOnlyWhereAskedFor) {
 }
 
 // CSV, Markdown and LaTeX have only one table. An HTML page next to them has space for the explanation.
-TEST(Explain, IsRefusedWhereItHasNoPlace) {
+TEST(Explain, IsRejectedForFormatsOfOneTable) {
   const Sandbox sandbox;
   testing::write_all(sandbox.path("p.json"), kSmall);
   for (const std::string format : {"csv", "markdown", "latex"}) {
@@ -115,7 +115,7 @@ void expect_self_contained(std::string page) {
   }
 }
 
-TEST(Explain, WritesAPageThatNeedsNothingElse) {
+TEST(Explain, WritesASelfContainedPage) {
   const Sandbox sandbox;
   testing::write_all(sandbox.path("p.json"), kSmall);
   const RunResult result = sandbox.run("simulate --pipeline p.json --html page.html");
@@ -133,7 +133,7 @@ TEST(Explain, WritesAPageThatNeedsNothingElse) {
 
 // F0 of stage 0, which starts the path, is paused from 5 to 12 ms. The page shows the typed command,
 // including repeated options.
-TEST(Explain, TellsPausesApart) {
+TEST(Explain, ListsPausesSeparately) {
   const Sandbox sandbox;
   testing::write_all(sandbox.path("p.json"), kSmall);
   const std::string command =
@@ -203,7 +203,7 @@ std::int64_t sum(const json& row, const std::vector<const char*>& keys) {
 const std::vector<const char*> kUses = {"parameters_bytes", "gradients_bytes", "optimizer_bytes",
                                         "peak_activations_bytes", "peak_buffers_bytes"};
 
-TEST(FullestRank, HoldsWhatItsPeakIsMadeOf) {
+TEST(FullestRank, SplitsItsPeakIntoUses) {
   const Sandbox sandbox;
   make_plan(sandbox);
   const RunResult result = sandbox.run("simulate --plan p.json --schedule s.json --format json");
@@ -220,7 +220,7 @@ TEST(FullestRank, HoldsWhatItsPeakIsMadeOf) {
 }
 
 // The activations of all microbatches do not fit at once without recomputation.
-TEST(FullestRank, IsNamedWhereMemoryIsNotEnough) {
+TEST(FullestRank, IsNamedIfMemoryIsNotEnough) {
   const Sandbox sandbox;
   make_plan(sandbox);
   std::string plan = testing::read_all(sandbox.path("p.json"));
@@ -245,7 +245,7 @@ TEST(FullestRank, IsNamedWhereMemoryIsNotEnough) {
 }
 
 // 128 of 300 groups are drawn, including those on the path: every second or third, and 151 and 152.
-TEST(TimelineSvg, DrawsTheGroupsOfThePathWhereNotAllCanBe) {
+TEST(TimelineSvg, DrawsTheGroupsOfThePathIfNotAllFit) {
   Timeline timeline;
   timeline.stages = {"stage 0"};
   timeline.makespan = Nanoseconds(10);
@@ -274,7 +274,7 @@ TEST(TimelineSvg, DrawsTheGroupsOfThePathWhereNotAllCanBe) {
 }
 
 // 5000 forwards and backwards of 1 and 3 ns on 1000 pixels are too many to draw individually.
-TEST(TimelineSvg, DrawsPixelsWhereBarsAreTooMany) {
+TEST(TimelineSvg, DrawsPixelsIfThereAreTooManyBars) {
   Timeline timeline;
   timeline.stages = {"stage 0"};
   timeline.groups.resize(1);

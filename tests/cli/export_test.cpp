@@ -232,7 +232,7 @@ TEST_F(Export, AShellSourcesAUniformPlan) {
   EXPECT_GE(written, 5);
 }
 
-TEST_F(Export, RefusesOtherFormsAndFiles) {
+TEST_F(Export, RejectsOtherFormsAndFiles) {
   expect_error(plan("--export megatron-mino"),
                {"--export", "found 'megatron-mino'", "did you mean 'megatron-mimo'?"});
   expect_error(plan("--export megatron-mimo --format json"), {"--format", "--export"});

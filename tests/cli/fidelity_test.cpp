@@ -66,7 +66,7 @@ struct Fidelity : ::testing::Test {
   }
 };
 
-TEST_F(Fidelity, SaysHowFarEachPlanIsOff) {
+TEST_F(Fidelity, ReportsTheErrorOfEachPlan) {
   write_grid();
   write_profile();
   const RunResult result = run("--steps 3 --warm-up 1 --profile p.json --format json --out out");
@@ -106,7 +106,7 @@ TEST_F(Fidelity, SaysHowFarEachPlanIsOff) {
 
 /// A GPU profile with points of 16 and 32 tokens does not cover microbatches of hundreds, so no plan gets a
 /// number. Each plan has a row with the reason. --extrapolate gives guesses.
-TEST_F(Fidelity, NamesPlansThatFailAndGoesOn) {
+TEST_F(Fidelity, NamesPlansThatFailAndContinues) {
   write_grid();
   write_profile();
   const ProfileTables profile = parse_profile_tables(testing::read_all(sandbox.path("p.json")), "p.json");
@@ -168,7 +168,7 @@ TEST_F(Fidelity, CountsOperations) {
 }
 
 /// The second plan cannot run on devices of one core. This is an error before the first plan runs.
-TEST_F(Fidelity, RefusesDevicesThatAPlanCannotShareBeforeItRuns) {
+TEST_F(Fidelity, RejectsDevicesThatAPlanCannotShareBeforeItRuns) {
   write_grid(R"({"name": "tp", "llm": {"tp": 2, "pp": 1, "dp": 1}, "microbatches": 2})",
              R"({"name": "tp\u001b[2J", "encoder_share": 0.5, "encoder": {"tp": 1, "pp": 1, "dp": 1},
                  "llm": {"tp": 1, "pp": 1, "dp": 1}, "microbatches": 2})");
@@ -178,7 +178,7 @@ TEST_F(Fidelity, RefusesDevicesThatAPlanCannotShareBeforeItRuns) {
 }
 
 /// All predicted times are 0 except the optimizer's: the ranks end with its step of 2 s.
-TEST_F(Fidelity, PredictsWhatTheProfileSays) {
+TEST_F(Fidelity, PredictionsFollowTheProfile) {
   write_grid();
   write_profile();
   ProfileTables profile = parse_profile_tables(testing::read_all(sandbox.path("p.json")), "p.json");
@@ -197,7 +197,7 @@ TEST_F(Fidelity, PredictsWhatTheProfileSays) {
   for (const json& plan : report["plans"]) EXPECT_EQ(plan["predicted_s"], 2.0);
 }
 
-TEST_F(Fidelity, MeasuresTheProfilesThatItIsNotGiven) {
+TEST_F(Fidelity, MeasuresMissingProfiles) {
   write_grid();
   const RunResult result = run("--steps 1 --warm-up 1 --budget-s 0.1");
   ASSERT_EQ(result.exit_code, 0) << result.err;
@@ -205,7 +205,7 @@ TEST_F(Fidelity, MeasuresTheProfilesThatItIsNotGiven) {
   EXPECT_NE(result.out.find("max |error|"), std::string::npos) << result.out;
 }
 
-TEST_F(Fidelity, TakesPlansFromFilesBesideTheGrid) {
+TEST_F(Fidelity, TakesPlansFromFilesInAdditionToTheGrid) {
   write_profile();
   std::filesystem::create_directory(sandbox.path("grids"));
   testing::write_all(sandbox.path("grids/plan.json"), R"({"schema": "dflop.plan", "version": 1,
@@ -251,7 +251,7 @@ TEST_F(Fidelity, StopsOnASignalAndWritesNothing) {
   EXPECT_FALSE(sandbox.has("out"));
 }
 
-TEST_F(Fidelity, ReportsThePlansThatAreDone) {
+TEST_F(Fidelity, ReportsFinishedPlans) {
   write_grid();
   write_profile();
   testing::Running run(sandbox, {"check", "runs", "--plans", "grid.json", "--profile", "p.json", "--steps",
@@ -278,7 +278,7 @@ TEST_F(Fidelity, StopsWhileItMeasures) {
   EXPECT_FALSE(sandbox.has("out"));
 }
 
-TEST_F(Fidelity, RefusesAFolderThatCannotBeMade) {
+TEST_F(Fidelity, RejectsAFolderThatCannotBeMade) {
   write_grid();
   testing::write_all(sandbox.path("file"), "");
   for (const std::string out : {"file", "file/out", "/proc/out", "/proc/out/of/sight"}) {
@@ -326,7 +326,7 @@ struct FidelityOfRecordings : Fidelity {
   }
 };
 
-TEST_F(FidelityOfRecordings, APredictionThatCameTrueHasNoError) {
+TEST_F(FidelityOfRecordings, ACorrectPredictionHasNoError) {
   simulate();
   const json report = judged("t.json --out out");
   ASSERT_EQ(report["plans"].size(), 1U);
@@ -351,7 +351,7 @@ TEST_F(FidelityOfRecordings, APredictionThatCameTrueHasNoError) {
 }
 
 /// Both ranks take turns on one core, in the recording and in the replay.
-TEST_F(FidelityOfRecordings, TrainingIsReplayedAsReplayDoes) {
+TEST_F(FidelityOfRecordings, TrainingIsReplayedAsByTheReplayCommand) {
   run_well("train --plan plan.json --data small.csv --steps 3 --cores 1 --record run.json");
   const json report = judged("run.json");
   const json& steps = report["plans"][0]["steps"];
@@ -367,7 +367,7 @@ TEST_F(FidelityOfRecordings, TrainingIsReplayedAsReplayDoes) {
 }
 
 /// The plan has an encoder with dp 1 and an LLM with dp 2. Traces contain no memory.
-TEST_F(FidelityOfRecordings, OtherProgramsRunsAreRowsBesideOthers) {
+TEST_F(FidelityOfRecordings, RunsOfOtherProgramsAreRowsToo) {
   simulate();
   import("run.json",
          "--plan traces/kineto/plans/e1l2.json --schedule traces/kineto/plans/e1l2-schedule.json");
@@ -381,7 +381,7 @@ TEST_F(FidelityOfRecordings, OtherProgramsRunsAreRowsBesideOthers) {
   EXPECT_GT(rows[1]["predicted_peak_bytes"], 0);
 }
 
-TEST_F(FidelityOfRecordings, RefusesThoseOfUnknownShape) {
+TEST_F(FidelityOfRecordings, RejectsRecordingsOfUnknownShape) {
   const std::string how = "'dflop import' adds both with '--plan' and '--schedule'";
   import("bare.json", "");
   testing::expect_error(judge("bare.json --profile p.json"), {"bare.json: expected shapes of stages", how});
@@ -393,7 +393,7 @@ TEST_F(FidelityOfRecordings, RefusesThoseOfUnknownShape) {
   testing::expect_error(judge("raw.json --profile p.json"), {"raw.json: expected shapes of stages"});
 }
 
-TEST_F(FidelityOfRecordings, RefusesAProfileOfSomethingElse) {
+TEST_F(FidelityOfRecordings, RejectsAProfileOfAnotherModelOrDevice) {
   simulate();
   ProfileTables other = profile();
   other.model.llm.ffn += 1;
@@ -407,7 +407,7 @@ TEST_F(FidelityOfRecordings, RefusesAProfileOfSomethingElse) {
                         {"two.json: recording 't.json': expected what the plan needs, tp 1, found tp 2"});
 }
 
-TEST_F(FidelityOfRecordings, OptionsOfLiveRunsAreRefused) {
+TEST_F(FidelityOfRecordings, OptionsOfLiveRunsAreRejected) {
   simulate();
   for (const char* option : {"steps 3", "warm-up 3", "gbs 4", "seed 2", "budget-s 1", "device host",
                              "data small.csv", "cores 2", "foreign-profile"}) {

@@ -36,7 +36,7 @@ bool is_on(const Command& command, const std::vector<std::string>& arguments, co
   return is_set(parse_arguments(command.options, all, true), flag);
 }
 
-TEST(Flags, AreOffUntilTheyAreGivenInAllCommands) {
+TEST(Flags, AreOffByDefaultInAllCommands) {
   int flags = 0;
   for (const Command& command : commands()) {
     for (const std::string& flag : flags_of(command)) {
@@ -50,7 +50,7 @@ TEST(Flags, AreOffUntilTheyAreGivenInAllCommands) {
 }
 
 /// An option that negates a flag is a flag too, so neither of the two is a surprise.
-TEST(Flags, WhatTakesAFlagAwayIsAFlag) {
+TEST(Flags, TheNegationOfAFlagIsAFlag) {
   for (const Command& command : commands()) {
     const std::vector<std::string> flags = flags_of(command);
     const std::set<std::string> names(flags.begin(), flags.end());
@@ -85,7 +85,7 @@ std::set<std::string> all_flags() {
   return flags;
 }
 
-TEST(Flags, AreNowhereReadByTheirCounts) {
+TEST(Flags, AreNeverReadByTheirCounts) {
   const std::set<std::string> flags = all_flags();
   ASSERT_TRUE(flags.contains("clip-gradients"));
   std::vector<std::string> found;
@@ -118,7 +118,7 @@ json plan_of(const Sandbox& sandbox, const std::string& command, const std::stri
   return json::parse(run.out, nullptr, false);
 }
 
-TEST(Flags, PlansClipGradientsWhereTheyAreToldTo) {
+TEST(Flags, PlansClipGradientsOnRequest) {
   const Sandbox sandbox;
   for (const std::string planner :
        {"dflop", "dflop-expected", "search --layout uniform --budget 1", "megatron", "pytorch"}) {
@@ -129,7 +129,7 @@ TEST(Flags, PlansClipGradientsWhereTheyAreToldTo) {
   }
 }
 
-TEST(Flags, ComparedPlansClipGradientsWhereTheyAreToldTo) {
+TEST(Flags, ComparedPlansClipGradientsOnRequest) {
   const Sandbox sandbox;
   for (const std::string flag : {"", "--clip-gradients"}) {
     const RunResult run = sandbox.run("compare " + kStudy + "--systems pytorch,dflop --out out " + flag);

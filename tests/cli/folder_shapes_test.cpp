@@ -35,7 +35,7 @@ struct FolderShapes : ::testing::Test {
 /// The folder's tiles have 30 pixels a side and patches of 6 pixels, so a tile is 5 x 5. A 60 x 60 picture
 /// gives four tiles and the whole picture. The LLM gets 25 rows for the whole picture and 10 rows of 10 plus
 /// a newline each: 110.
-TEST_F(FolderShapes, AreOfItsOwnTiles) {
+TEST_F(FolderShapes, UseTheFoldersTiles) {
   const json own = sample();
   EXPECT_EQ(own["encoder_sequences"], json::parse("[[5, 25, 625]]"));
   EXPECT_EQ(own["encoder_output_tokens"], 25 + 110);
@@ -43,7 +43,7 @@ TEST_F(FolderShapes, AreOfItsOwnTiles) {
 }
 
 /// The family's rule has tiles of 384 pixels with 27 x 27 patches: one grid tile and the whole picture.
-TEST_F(FolderShapes, AreOfARuleThatIsAskedFor) {
+TEST_F(FolderShapes, UseTheRequestedRule) {
   EXPECT_EQ(sample("--preprocess llava-ov")["encoder_sequences"], json::parse("[[2, 729, 531441]]"));
 }
 

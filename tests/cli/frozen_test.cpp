@@ -28,7 +28,7 @@ struct Frozen : ::testing::Test {
   }
 };
 
-TEST_F(Frozen, PlansSayWhatIsFrozen) {
+TEST_F(Frozen, PlansNameFrozenParts) {
   const json all = ran(kTiny);
   EXPECT_FALSE(all.contains("frozen"));
   EXPECT_FALSE(all.contains("lora_rank"));
@@ -75,7 +75,7 @@ TEST_F(Frozen, AnEncoderCostsAboutAThird) {
   EXPECT_EQ(replay["runs"][0]["peak_memory_bytes"], replay["runs"][1]["peak_memory_bytes"]);
 }
 
-TEST_F(Frozen, WhatTrainsAllRefusesThem) {
+TEST_F(Frozen, CommandsThatTrainAllPartsRejectThem) {
   ran(kTiny + "--freeze encoder --layout uniform --tp 1 --pp 1 --dp 1 --out p.json");
   EXPECT_EQ(sandbox.run("schedule --plan p.json --iterations 1 --out s.json" + kData).exit_code, 0);
   expect_error(sandbox.run("train --plan p.json --steps 1" + kData),
@@ -90,7 +90,7 @@ TEST_F(Frozen, WhatTrainsAllRefusesThem) {
       << program.err;
 }
 
-TEST_F(Frozen, WrongWishesAreRefused) {
+TEST_F(Frozen, WrongOptionsAreRejected) {
   expect_error(sandbox.run(kTiny + "--freeze vit"), {"--freeze", "encoder, connector, llm", "vit"});
   expect_error(sandbox.run(kTiny + "--lora 0"), {"--lora", "1", "0"});
   expect_error(sandbox.run(kTiny + "--freeze encoder,connector,llm"),

@@ -15,7 +15,7 @@ using testing::Sandbox;
 
 const std::string kEmoji = "--hf traces/emoji/model --data traces/emoji/held-out.tar ";
 
-TEST(Generate, PrintsAnswersBesideThoseOfTheSamples) {
+TEST(Generate, PrintsAnswersNextToTheSamplesAnswers) {
   const Sandbox sandbox;
   const auto result =
       sandbox.run("generate " + kEmoji + "--random-weights --samples 2 --tokens 3 --format json");
@@ -36,7 +36,7 @@ TEST(Generate, PrintsAnswersBesideThoseOfTheSamples) {
 }
 
 /// 80 steps memorize seven pictures, and the exported folder gives their names.
-TEST(Generate, SaysWhatATrainedModelHasLearned) {
+TEST(Generate, PrintsTheAnswersThatATrainedModelLearned) {
   const Sandbox sandbox;
   const auto trained = sandbox.run("train " + kEmoji +
                                    "--random-weights --steps 80 --gbs 7 --learning-rate 3e-3 --clip-norm 1 "
@@ -48,7 +48,7 @@ TEST(Generate, SaysWhatATrainedModelHasLearned) {
   for (const json& row : testing::rows_of(result.out)) EXPECT_EQ(row["answer"], row["expected"]);
 }
 
-TEST(Generate, RefusesWhatIsNoModelOrNoData) {
+TEST(Generate, RejectsWrongModelsAndData) {
   const Sandbox sandbox;
   expect_error(sandbox.run("generate --model tiny-vlm --data traces/emoji/held-out.tar"),
                {"option '--model'", "expected the folder of a Transformers model", "tiny-vlm"});

@@ -31,7 +31,7 @@ TEST(FidelityGrids, PlansRunOnTheirModels) {
 
 /// small-vlm has an encoder with 3 heads and an LLM with 6, so tp 2 splits only the LLM. Such a plan runs,
 /// but a profile measures both at tp 2.
-TEST(FidelityGrids, APlanThatNoProfilePredictsIsRefused) {
+TEST(FidelityGrids, APlanThatNoProfilePredictsIsRejected) {
   testing::Sandbox sandbox;
   testing::write_all(
       sandbox.path("grid.json"),

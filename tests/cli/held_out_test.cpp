@@ -32,7 +32,7 @@ std::vector<std::size_t> sizes(std::size_t samples, int gbs, std::int64_t most =
 }
 
 /// A batch of two microbatches and two dp ranks has at least four samples.
-TEST(HeldOutBatches, ARestIsABatchWhereItFillsAllBins) {
+TEST(HeldOutBatches, TheRestIsABatchIfItFillsAllBins) {
   EXPECT_EQ(sizes(16, 8), (std::vector<std::size_t>{8, 8}));
   EXPECT_EQ(sizes(20, 8), (std::vector<std::size_t>{8, 8, 4}));
   EXPECT_EQ(sizes(19, 8), (std::vector<std::size_t>{8, 8}));
@@ -97,7 +97,7 @@ TEST_F(HeldOut, TokensWeighAlike) {
 }
 
 /// A finished run is evaluated from its last checkpoint.
-TEST_F(HeldOut, EvaluatesWhatIsDone) {
+TEST_F(HeldOut, EvaluatesAFinishedRun) {
   const std::string run = "--steps 2 --eval-data e.csv --checkpoint c ";
   const double expected = of(train(run), "eval_loss").back();
   const RunResult again =
@@ -134,7 +134,7 @@ TEST_F(HeldOut, DamagedDataCostsNoStep) {
   EXPECT_TRUE(sandbox.has("run/step-00000001/checkpoint.json"));
 }
 
-TEST_F(HeldOut, RefusesWhatItCannotTake) {
+TEST_F(HeldOut, RejectsUnsupportedOptions) {
   const auto refuses = [&](const std::string& options, const std::vector<std::string>& parts) {
     testing::expect_error(sandbox.run("train --gbs 4 --steps 1 --data d.csv " + options), parts);
   };

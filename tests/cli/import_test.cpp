@@ -143,7 +143,7 @@ TEST(Import, HalfARunIsAFindingAndCannotBeReplayed) {
 
 // The run has an encoder, two LLM stages and four microbatches. A plan with the same fits, and one with more
 // does not.
-TEST(Import, APlanSaysWhatStagesHoldOrContradicts) {
+TEST(Import, APlanNamesPartsOfStagesOrContradictsThem) {
   const Sandbox sandbox;
   const auto plan = [&](const std::string& name, int microbatches, int dp) {
     const RunResult result = sandbox.run(
@@ -241,7 +241,7 @@ TEST(Import, FilesThatAreCutOffAreErrors) {
   expect_error(sandbox.run("import --kineto cut.json"), {"cut.json: traceEvents["});
 }
 
-TEST(Import, FilesWithoutARankGetTheLowestFreeOnes) {
+TEST(Import, FilesWithoutARankGetTheLowestFreeRanks) {
   const Sandbox sandbox;
   const auto write = [&](const std::string& name, const std::string& head) {
     testing::write_all(sandbox.path(name),
@@ -259,7 +259,7 @@ TEST(Import, FilesWithoutARankGetTheLowestFreeOnes) {
   EXPECT_TRUE(out["steps"][0]["step"].is_null());
 }
 
-TEST(Import, RefusesBadUsageAndInput) {
+TEST(Import, RejectsBadUsageAndInput) {
   const Sandbox sandbox;
   expect_error(sandbox.run("import"), {"kineto"});
   expect_error(sandbox.run("import --kineto missing.json"), {"missing.json"});

@@ -30,7 +30,7 @@ using testing::Sandbox;
 //   measured       42 + 84 + 5 + 8.4 = 139.4
 //   mended         30 + 60 + 5 + 6   = 101, rank 5 as the others
 //   links twice    the last bucket, which nothing hides, takes 2.5 less
-TEST(JoinedSteps, AStragglerIsMendedAndLinksAreFaster) {
+TEST(JoinedSteps, WhatIfsMendAStragglerAndSpeedUpLinks) {
   const Sandbox sandbox;
   const RunResult imported = sandbox.run("import --kineto traces/kineto/ddp --out run.json --format json");
   ASSERT_EQ(imported.exit_code, 0) << imported.err;
@@ -164,7 +164,7 @@ class RankKernels {
 //   scatter  {0, 1} 10-14 and 20-24, {2, 3} 20-24 and 40-44
 //   reduce   24-33 and 44-53, as rank 2 comes last, and 55 in all
 // With rank 2 as the others, the scatters are at 10-14 and 20-24 and the all-reduces at 14-23 and 24-33: 35.
-TEST(JoinedSteps, ACollectiveThatComesAfterAnotherDoesSoInWhatIfs) {
+TEST(JoinedSteps, WhatIfsKeepTheOrderOfCollectives) {
   const Sandbox sandbox;
   for (int rank = 0; rank < 4; ++rank) {
     RankKernels kernels(rank, 4);
@@ -255,7 +255,7 @@ TEST(JoinedSteps, ReplaysSayThatMostStepsAreLeftOut) {
 }
 
 // The first of two steps has no collective: a statement about all steps does not follow from it alone.
-TEST(JoinedSteps, LinksChangeNothingOnlyWhereNoStepHasAny) {
+TEST(JoinedSteps, LinksChangeNothingOnlyIfNoStepUsesThem) {
   const Sandbox sandbox;
   for (int rank = 0; rank < 2; ++rank) {
     RankKernels kernels(rank, 2);
@@ -276,7 +276,7 @@ TEST(JoinedSteps, LinksChangeNothingOnlyWhereNoStepHasAny) {
   EXPECT_FALSE(says_nothing_changes("1"));
 }
 
-TEST(JoinedSteps, WhatOnlyPipelinesHaveIsRefused) {
+TEST(JoinedSteps, OptionsOfPipelinesAreRejected) {
   const Sandbox sandbox;
   ASSERT_EQ(sandbox.run("import --kineto 'traces/kineto/ddp/rank*.json' --out run.json").exit_code, 0);
   for (const std::string option : {"--pipeline-schedule gpipe", "--microbatches 4"})
@@ -317,7 +317,7 @@ std::string fsdp_rank(int rank) {
   return text.text();
 }
 
-TEST(JoinedSteps, ComputeWaitsForWhatItWaitedFor) {
+TEST(JoinedSteps, ComputeWaitsForTheRecordedCollectives) {
   const Sandbox sandbox;
   for (int rank = 0; rank < 2; ++rank)
     testing::write_all(sandbox.path(fmt::format("r{}.json", rank)), fsdp_rank(rank));
@@ -441,7 +441,7 @@ TEST(JoinedSteps, ReplaysArePredictions) {
   }
 }
 
-TEST(JoinedSteps, OneRankCannotBeReplayedAndIsTold) {
+TEST(JoinedSteps, ASingleRankCannotBeReplayed) {
   const Sandbox sandbox;
   const RunResult one = sandbox.run("import --kineto traces/kineto/ddp/rank0.json --out one.json");
   EXPECT_EQ(one.exit_code, 0);

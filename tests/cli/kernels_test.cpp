@@ -92,7 +92,7 @@ TEST_F(KernelsCommand, RunsOfOneFileAreTheSame) {
   EXPECT_EQ(read_all(sandbox.path("k.kernels")), file);
 }
 
-TEST_F(KernelsCommand, FilesOfOthersAndCutOffOnesAreRefusedInOneLine) {
+TEST_F(KernelsCommand, ForeignAndTruncatedFilesAreRejectedInOneLine) {
   ASSERT_EQ(tune().exit_code, 0);
   const std::string whole = read_all(sandbox.path("k.kernels"));
   json other = json::parse(whole);
@@ -108,7 +108,7 @@ TEST_F(KernelsCommand, FilesOfOthersAndCutOffOnesAreRefusedInOneLine) {
   expect_error(train("--device-cores 2 --kernels profile --kernels-file k.kernels"), {"k.kernels: key "});
 }
 
-TEST_F(KernelsCommand, LearningKeepsItsFileWhereTrainRuns) {
+TEST_F(KernelsCommand, LearningKeepsItsFileInTheWorkingFolder) {
   expect_error(train("--kernels learn --kernels-file missing/k.kernels"), {"missing/k.kernels"});
   const RunResult learned = train("--kernels learn --kernels-file k.kernels");
   ASSERT_EQ(learned.exit_code, 0) << learned.err;
@@ -180,7 +180,7 @@ TEST(KernelsOfProcesses, HaveTheSameVariants) {
   EXPECT_EQ(message.find('\n'), std::string::npos) << message;
 }
 
-TEST(KernelsOfProfiles, AreOfTheirMachine) {
+TEST(KernelsOfProfiles, AreUsedOnlyOnTheirMachine) {
   const Sandbox sandbox;
   const std::string path = sandbox.path("k.kernels").string();
   NamedProfile profile{"p.json", {}};

@@ -175,7 +175,7 @@ TEST(KinetoDevicePipeline, AMessageTakesFromTheLaterOfBothKernels) {
   EXPECT_EQ(import.steps[0].longest, ms(1));
 }
 
-TEST(KinetoDevicePipeline, RangesSayWhatCoalescedKernelsAre) {
+TEST(KinetoDevicePipeline, RangesIdentifyCoalescedKernels) {
   const PipelineImport import = import_all(two_ranks(0.6, false));
   ASSERT_EQ(import.steps.size(), 1u) << findings_of(import);
   EXPECT_EQ(import.steps[0].timeline.makespan, ms(40));
@@ -197,7 +197,7 @@ std::vector<KinetoTrace> two_replicas(int sums_of_second = 2) {
   return traces;
 }
 
-TEST(KinetoDevicePipeline, SumsInTheLastBackwardRunBesideIt) {
+TEST(KinetoDevicePipeline, SumsOverlapWithTheLastBackward) {
   const PipelineImport import = import_all(two_replicas());
   ASSERT_EQ(import.steps.size(), 1u) << findings_of(import);
   const Timeline& timeline = import.steps[0].timeline;
@@ -224,7 +224,7 @@ TEST(KinetoDevicePipeline, ASumThatARankLacksIsAFinding) {
 }
 
 // A tensor-parallel group sums in every forward and backward, which is part of the compute.
-TEST(KinetoDevicePipeline, SumsInAllComputeArePartOfIt) {
+TEST(KinetoDevicePipeline, SumsInsideEveryPassCountAsCompute) {
   std::vector<KinetoTrace> traces;
   for (int r = 0; r < 2; ++r) {
     DeviceRank rank(r);
@@ -241,7 +241,7 @@ TEST(KinetoDevicePipeline, SumsInAllComputeArePartOfIt) {
 
 // An all-gather of parameters, as in FSDP, is not part of the compute, but the compute waits for it: forward
 // 1-11 with a gap of 1.
-TEST(KinetoDevicePipeline, RanksThatGatherInsideForwardsWaitForEachOtherThere) {
+TEST(KinetoDevicePipeline, GathersInsideForwardsWaitForAllRanks) {
   std::vector<KinetoTrace> traces;
   for (int r = 0; r < 2; ++r) {
     DeviceRank rank(r);

@@ -199,7 +199,7 @@ std::string outcome(const std::vector<json>& files, const Truth& truth, int& ref
   return "";
 }
 
-TEST(KinetoHostile, MutatedRunsAreRefusedOrReplayedAsTheyWere) {
+TEST(KinetoHostile, MutatedRunsAreRejectedOrReplayedUnchanged) {
   const std::vector<json> original = recorded("1f1b");
   const std::vector<json> other = recorded("gpipe");
   const Truth truth = import_files(original).seconds;

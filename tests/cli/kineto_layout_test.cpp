@@ -44,7 +44,7 @@ Timeline by_ranges(Timeline timeline) {
   return timeline;
 }
 
-TEST(KinetoLayout, ARunGetsBackWhatRangesDoNotSay) {
+TEST(KinetoLayout, ThePlanRestoresTheLayoutThatRangesOmit) {
   const PlannedRun run = run_of(1);
   Timeline recorded = by_ranges(run.timeline);
   ASSERT_NE(recorded, run.timeline);

@@ -135,7 +135,7 @@ TEST(KinetoRange, NamesAreRead) {
   EXPECT_FALSE(is_other_action("PP:1F"));
 }
 
-TEST(KinetoPipeline, WaitsAreNoCompute) {
+TEST(KinetoPipeline, WaitsDoNotCountAsCompute) {
   const PipelineImport import = import_all(two_ranks());
   ASSERT_EQ(import.steps.size(), 1u) << kinds_of(import);
   const PipelineStep& step = import.steps[0];
@@ -160,7 +160,7 @@ TEST(KinetoPipeline, ClocksAreAlignedByMessages) {
 
 // Two microbatches. The second message was sent at 20 and waited for late, at 33, so its arrival time is
 // unknown. The 1 ms of the first message, for which rank 1 had waited, counts.
-TEST(KinetoPipeline, ALateReceiveSaysNothingOfTheArrival) {
+TEST(KinetoPipeline, ALateReceiveDoesNotRevealTheArrival) {
   RankText first(0);
   first.range("PP:0F0", 0, 10).message(true, 1, 10, 12);
   first.range("PP:0F1", 10.1, 20).message(true, 1, 20, 34);
@@ -185,7 +185,7 @@ TEST(KinetoPipeline, ALateReceiveSaysNothingOfTheArrival) {
   EXPECT_EQ(step.timeline.makespan, ms(70));
 }
 
-TEST(KinetoPipeline, MessagesWithoutCallsAreThoseOfTheirRanges) {
+TEST(KinetoPipeline, MessagesWithoutCallsTakeTheirRanges) {
   RankText first(0);
   first.range("dflop:forward stage=0 mb=0", 0, 10).range("dflop:send_forward stage=0 mb=0 peer=1", 10, 10.1);
   first.range("dflop:receive_backward stage=0 mb=0 peer=1", 10.1, 30)
@@ -216,7 +216,7 @@ std::vector<RankText> two_replicas() {
   return ranks;
 }
 
-TEST(KinetoPipeline, ReductionsMeetByStageAndOrder) {
+TEST(KinetoPipeline, ReductionsMatchByStageAndOrder) {
   const PipelineImport import = import_all(two_replicas());
   ASSERT_EQ(import.steps.size(), 1u) << kinds_of(import);
   const Timeline& timeline = import.steps[0].timeline;
@@ -229,7 +229,7 @@ TEST(KinetoPipeline, ReductionsMeetByStageAndOrder) {
 
 // Two stages that share no rank meet in the sum of all squared gradients, which both identify by the same
 // number. Rank 1 arrives at 32, rank 0 at 42, and both end at 45.
-TEST(KinetoPipeline, SumsOfSeveralStagesMeetByTheirNumbers) {
+TEST(KinetoPipeline, SumsOfSeveralStagesMatchByNumber) {
   std::vector<RankText> ranks = two_ranks();
   for (int r = 0; r < 2; ++r) {
     ranks[r]
@@ -258,7 +258,7 @@ void reshard(RankText& rank, bool is_send, int microbatch, int peer, int number,
 // One encoder rank feeds both replicas of the LLM with messages of the same microbatch and receives both
 // gradients. It calls the second receive at once but waits for it long after its arrival. The typical time, 1
 // ms, comes from the messages that it waited for.
-TEST(KinetoPipeline, ReshardsMeetByTheirNumbers) {
+TEST(KinetoPipeline, ReshardsMatchByNumber) {
   RankText encoder(0, 3);
   encoder.range("dflop:forward stage=0 mb=0", 0, 10);
   reshard(encoder, true, 0, 1, 0, 10, 11);
@@ -297,7 +297,7 @@ TEST(KinetoPipeline, ReshardsMeetByTheirNumbers) {
 
 // Two replicas begin their reductions during the last backward, as hooks do, and wait for them after it. gloo
 // sums on its own thread from 25 and 27 to 29.
-TEST(KinetoPipeline, ReductionsRunBesideTheLastBackward) {
+TEST(KinetoPipeline, ReductionsOverlapWithTheLastBackward) {
   std::vector<RankText> ranks;
   for (int r = 0; r < 2; ++r) {
     RankText rank(r);
@@ -398,7 +398,7 @@ std::vector<Broken> broken_recordings() {
   return all;
 }
 
-TEST(KinetoPipeline, WhatDoesNotFitIsAFindingAndNoTimeline) {
+TEST(KinetoPipeline, AContradictionIsAFindingAndNoTimeline) {
   for (const Broken& broken : broken_recordings()) {
     SCOPED_TRACE(broken.name);
     const PipelineImport import = import_all(broken.ranks);

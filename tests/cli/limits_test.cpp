@@ -13,7 +13,7 @@ namespace limits_test {
 /// In a step of 1F1B on 4,096 stages and 512 microbatches, each stage runs a forward and a backward of every
 /// microbatch, and neighboring stages exchange messages: 4,096 x 512 x 2 compute, and 4,095 x 512 x 4 ends of
 /// messages, 12,580,864 in all.
-TEST(SimulateLimits, TracesOfManySpansAreRefusedBeforeTheyAreMade) {
+TEST(SimulateLimits, TracesOfManySpansAreRejectedBeforeTheyAreMade) {
   const Sandbox sandbox;
   write_all(
       sandbox.path("large.json"),
@@ -51,7 +51,7 @@ TEST(DataIds, FormulasAreNotRunBySpreadsheetsAndIdsComeBack) {
 }
 
 /// Slightly more than 1 GiB of blanks, in a file of one or two megabytes.
-TEST(ReplayLimits, AFileThatUnpacksToTooMuchIsRefusedWithTheLimit) {
+TEST(ReplayLimits, AFileThatUnpacksToTooMuchIsRejectedWithTheLimit) {
   const Sandbox sandbox;
   const std::string packed = gzip(std::string(std::size_t{1} << 24, ' '));
   std::string bomb;  // concatenated streams unpack to their concatenated texts

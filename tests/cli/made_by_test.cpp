@@ -36,7 +36,7 @@ struct MadeBy : ::testing::Test {
   }
 };
 
-TEST_F(MadeBy, FilesSayItAndStandardOutputDoesNot) {
+TEST_F(MadeBy, FilesHaveItAndStandardOutputDoesNot) {
   const json of_plan = made_by("p.json");
   EXPECT_EQ(of_plan["command"].get<std::string>().substr(0, 11), "dflop plan ");
   EXPECT_EQ(of_plan["model"]["name"], "tiny-vlm");
@@ -74,7 +74,7 @@ TEST_F(MadeBy, LiveRecordsSayTheLoadOfTheMachine) {
   }
 }
 
-TEST_F(MadeBy, MixingIsRefusedUnlessItIsMeant) {
+TEST_F(MadeBy, MixingNeedsAnOption) {
   // The same plan, but for another data set: the first 400 records.
   std::string rows = testing::read_all(sandbox.path("traces/datasets/vision_mix.csv"));
   std::size_t end = 0;
@@ -127,7 +127,7 @@ TEST_F(MadeBy, OtherCutsAreNotedWhereTheyChangeSamples) {
 }
 
 /// tiny-vlm takes 1024 tokens. Samples of 1025 are longer and are not cut, and samples of 1024 fit.
-TEST_F(MadeBy, SamplesThatAreLongerThanTheModelTakesAreTold) {
+TEST_F(MadeBy, SamplesLongerThanTheModelsLimitAreReported) {
   const auto samples_of = [](int tokens) {
     json file{{"schema", "dflop.samples"}, {"version", 1}};
     for (int i = 0; i < 16; ++i) {

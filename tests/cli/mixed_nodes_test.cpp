@@ -45,7 +45,7 @@ struct MixedNodes : ::testing::Test {
   json result(const std::string& cluster) { return json::parse(simulate(cluster).out); }
 };
 
-TEST_F(MixedNodes, AreAsFastAsWhatIsOnEach) {
+TEST_F(MixedNodes, AreAsFastAsTheStagesOnEach) {
   const json slow = result("a100-80g:2");
   const json mixed = result("a100-80g:1+h100:1");
   // Both clusters have the first type's links, so only the second stage is faster.
@@ -60,7 +60,7 @@ TEST_F(MixedNodes, AreAsFastAsWhatIsOnEach) {
   EXPECT_EQ(result("a100-80g:1+a100-80g:1")["iteration_s_mean"], slow["iteration_s_mean"]);
 }
 
-TEST_F(MixedNodes, TheSearchIsNoWorseThanOnTheSlowerAlone) {
+TEST_F(MixedNodes, TheSearchIsNoWorseThanOnOnlyTheSlowerNodes) {
   const RunResult slow = plan("a100-80g:2", "--planner search --budget 1 --out slow.json --format csv");
   const RunResult mixed =
       plan("a100-80g:1+h100:1", "--planner search --budget 1 --seed-plans slow.json --format csv");
@@ -92,7 +92,7 @@ TEST_F(MixedNodes, EachRankHasTheMemoryOfItsGpu) {
   EXPECT_NE(result.err.find("H100-SXM5-80GB) needs"), std::string::npos) << result.err;
 }
 
-TEST_F(MixedNodes, NamesThatCannotBeAreRefused) {
+TEST_F(MixedNodes, WrongNamesAreRejected) {
   expect_error(plan("a100-80g:1+h10:1", ""), {"unknown cluster 'h10'", "did you mean 'h100'"});
   expect_error(plan("a100-80g:1+", ""), {"cluster ''", "as a100-80g:15+h100:1"});
   expect_error(plan("a100-80g:1+h100:0", ""), {"a number of nodes from 1 to 4096", "found '0'"});

@@ -168,7 +168,7 @@ TEST_F(ScheduleWithOutliers, ASessionSchedulesTheRegroupedBatches) {
   EXPECT_EQ(answers[3]["result"]["pushed_at"], first);
 }
 
-TEST_F(ScheduleWithOutliers, SessionsSayWhatTheirWindowsNeed) {
+TEST_F(ScheduleWithOutliers, SessionsReportTheNeedsOfTheirWindows) {
   const json push = {{"method", "push"}, {"params", {{"session", 1}, {"batch", {{"llm", {1, 2, 3}}}}}}};
   const json longer = {{"method", "push"}, {"params", {{"session", 1}, {"batch", {{"llm", {1, 2, 3, 4}}}}}}};
   const json next = {{"method", "next"}, {"params", {{"session", 1}}}};
@@ -184,7 +184,7 @@ TEST_F(ScheduleWithOutliers, SessionsSayWhatTheirWindowsNeed) {
 }
 
 /// A run reports how far samples have moved, on standard error and in its output files.
-TEST_F(ScheduleWithOutliers, RunsSayWhatHasMoved) {
+TEST_F(ScheduleWithOutliers, RunsReportMovedSamples) {
   const Ids plain = sorted(ids_of(scheduled("")));
   const RunResult result =
       ok("schedule --plan plan.json --scheduler lpt --out schedule.json --delay-outliers 4 " + kData +
@@ -206,7 +206,7 @@ TEST_F(ScheduleWithOutliers, RunsSayWhatHasMoved) {
   ok("simulate --plan plan.json --schedule schedule.json");
 }
 
-TEST_F(ScheduleWithOutliers, OptionsThatDoNotFitAreRefused) {
+TEST_F(ScheduleWithOutliers, OptionsThatDoNotFitAreRejected) {
   const auto refused = [&](const std::string& arguments, const std::string& message) {
     const RunResult result = sandbox.run(arguments);
     EXPECT_EQ(result.exit_code, 2) << arguments;
@@ -234,7 +234,7 @@ struct TrainWithOutliers : ScheduleWithOutliers {
 };
 
 /// In the middle of a window, training resumes with the rest of the window and not with other windows.
-TEST_F(TrainWithOutliers, GoesOnWithTheBatchesOfTheRun) {
+TEST_F(TrainWithOutliers, ResumesWithTheBatchesOfTheRun) {
   write_all(sandbox.path("small.csv"), image_records());
   const std::vector<double> whole = losses("--steps 7");
   losses("--steps 3 --checkpoint run");

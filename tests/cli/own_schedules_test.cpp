@@ -187,7 +187,7 @@ TEST_F(SchedulerCommand, TheExampleIsARowOfCompare) {
 
 // A command may be slow and may count its requests. compare asks only for the batches of its rows, two per
 // seed, and fills the further batches of the memory estimate with lpt.
-TEST_F(SchedulerCommand, IsAskedForTheBatchesOfARowAlone) {
+TEST_F(SchedulerCommand, IsAskedOnlyForTheBatchesOfARow) {
   const RunResult compared = compared_by("open('asked', 'a').write(str((r['seed'], r['iteration'])) + '\\n')",
                                          "[i % r['bins'] for i in range(32)]", "--seeds 1 ");
   ASSERT_EQ(compared.exit_code, 0) << compared.err;
@@ -196,7 +196,7 @@ TEST_F(SchedulerCommand, IsAskedForTheBatchesOfARowAlone) {
 }
 
 // The first bin gets all samples except one for each other bin, which breaks the cap: LPT fills both batches.
-TEST_F(SchedulerCommand, IsSaidToBeReplacedInCompare) {
+TEST_F(SchedulerCommand, CompareReportsItsReplacement) {
   const RunResult compared = compared_by("pass", "[i if i < r['bins'] else 0 for i in range(32)]",
                                          "--token-cap 40000 --format json ");
   ASSERT_EQ(compared.exit_code, 0) << compared.err;
@@ -216,7 +216,7 @@ TEST_F(SchedulerCommand, IsSaidToBeReplacedInCompare) {
   EXPECT_TRUE(json::parse(compared.out)["systems"][1]["fits_further"].is_null());
 }
 
-TEST_F(SchedulerCommand, SaysWhatItAsks) {
+TEST_F(SchedulerCommand, SendsADocumentedRequest) {
   const RunResult result = by_python(
       "open('asked.json', 'a').write(line); print(json.dumps({'bins': [i % r['bins'] for i in range(32)]}))");
   ASSERT_EQ(result.exit_code, 0) << result.err;
@@ -234,7 +234,7 @@ TEST_F(SchedulerCommand, SaysWhatItAsks) {
   EXPECT_EQ(check("own.json").exit_code, 0);
 }
 
-TEST_F(SchedulerCommand, WhatGoesWrongIsTold) {
+TEST_F(SchedulerCommand, ErrorsAreReported) {
   const auto expect = [&](const std::string& text, const std::vector<std::string>& parts,
                           const std::string& options = "") {
     std::vector<std::string> all = {"scheduler command 'python3 s.py': iteration 0"};

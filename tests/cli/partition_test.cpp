@@ -58,7 +58,7 @@ TEST_F(PartitionTest, TwoEvenBins) {
   EXPECT_EQ(plain["assignment"], (std::vector<int>{0, 0, 1, 1}));
 }
 
-TEST_F(PartitionTest, PeopleReadAnItemARow) {
+TEST_F(PartitionTest, TextHasARowForEachItem) {
   const std::string options = "--bins 4 --dp 2 --method lpt ";
   const int bin = json_of(partition(kFour, options + "--format json"))["assignment"][2];
   const RunResult result = partition(kFour, options);
@@ -110,7 +110,7 @@ TEST_F(PartitionTest, WithoutEncoderStagesNoItemMayHaveEncoderWork) {
   refused(kFour, options + "--encoder-dp 1", {"--encoder-stages", "--encoder-dp is given", "'0'"});
 }
 
-TEST_F(PartitionTest, SameSeedAndStepsGiveTheSame) {
+TEST_F(PartitionTest, SameSeedAndStepsGiveTheSameResult) {
   std::string items = "id,encoder_s,llm_s\n";
   for (int i = 0; i < 60; ++i) {  // without a relevant pattern
     items += "i" + std::to_string(i) + ",0." + std::to_string(i * i % 97) + ",0." +

@@ -22,7 +22,7 @@ struct Picture : ::testing::Test {
   }
 };
 
-TEST_F(Picture, SvgNeedsNothingElse) {
+TEST_F(Picture, SvgIsSelfContained) {
   const auto result = draw("t.svg");
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const std::string svg = testing::read_all(sandbox.path("t.svg"));
@@ -30,7 +30,7 @@ TEST_F(Picture, SvgNeedsNothingElse) {
   EXPECT_TRUE(svg.ends_with("</svg>\n"));
 }
 
-TEST_F(Picture, IsWhatItsEndingSays) {
+TEST_F(Picture, FollowsItsFileExtension) {
   if (std::system("rsvg-convert --version > /dev/null 2>&1") != 0)
     GTEST_SKIP() << "rsvg-convert is not installed";
   ASSERT_EQ(draw("t.png").exit_code, 0);
@@ -42,7 +42,7 @@ TEST_F(Picture, IsWhatItsEndingSays) {
   EXPECT_EQ(testing::read_all(sandbox.path("again.pdf")), pdf) << "the same input gives the same bytes";
 }
 
-TEST_F(Picture, SaysWhatToInstall) {
+TEST_F(Picture, NamesThePackageToInstall) {
   const char* path = std::getenv("PATH");
   const std::string before = path == nullptr ? "" : path;
   // The shell that runs dflop is named by its path, so only the programs that dflop looks for are missing.
@@ -53,7 +53,7 @@ TEST_F(Picture, SaysWhatToInstall) {
   EXPECT_FALSE(sandbox.has("t.png"));
 }
 
-TEST_F(Picture, OtherFormatsAreRefused) {
+TEST_F(Picture, OtherFormatsAreRejected) {
   testing::expect_error(draw("t.jpg"), {"option '--picture'", "SVG, PNG or PDF", "t.jpg"});
 }
 

@@ -91,7 +91,7 @@ TEST(Pipes, AreReadOnceBySimulations) {
   expect_done(sandbox.run("simulate --pipeline " + pipeline.name()));
 }
 
-TEST(Pipes, WithoutAnEndAreRefused) {
+TEST(Pipes, WithoutAnEndAreRejected) {
   const Sandbox sandbox;
   for (const char* command :
        {"train --steps 1 --data", "train --steps 1 --plan", "check runs --plans", "simulate --pipeline"}) {

@@ -47,7 +47,7 @@ struct PlanSearch : ::testing::Test {
   }
 };
 
-TEST_F(PlanSearch, ObjectiveIsWhatASimulationOfThePlanSays) {
+TEST_F(PlanSearch, ObjectiveEqualsASimulationOfThePlan) {
   const json ranking = search_json("--budget 200000 --explain --out p.json");
   EXPECT_EQ(ranking["schema"], "dflop.plan_ranking");
   const json plan = json::parse(testing::read_result(sandbox.path("p.json")));
@@ -120,14 +120,14 @@ TEST_F(PlanSearch, BudgetEndsTheSearch) {
   testing::expect_error(search("--budget 5 --time-limit 1"), {"--time-limit", "--budget"});
 }
 
-TEST_F(PlanSearch, LayoutIsTheOneAskedFor) {
+TEST_F(PlanSearch, LayoutIsTheRequestedOne) {
   for (const std::string layout : {"disaggregated", "uniform", "colocated", "shared"})
     EXPECT_EQ(search_json("--budget 1 --layout " + layout)["layout"], layout);
   testing::expect_error(search("--layout diagonal"), {"--layout", "colocated", "'diagonal'"});
 }
 
 // A plan by wish equals the search planner's without naming it, with any order that the search knows.
-TEST_F(PlanSearch, APlanByWish) {
+TEST_F(PlanSearch, FindsAPlanWithRequestedDegrees) {
   const auto plan = [&](const std::string& options) {
     return sandbox.run("plan " + kData + "--model llava-ov-llama3-8b --cluster a100-80g-vtrain:1 --gbs 32 " +
                        "--iterations 1 " + options);
@@ -229,7 +229,7 @@ TEST_F(PlanSearch, OnASlowLinkAnyOrderIsNotWorseThanOne) {
 // with LPT's. A search without recomputation must find them too. For eager-1f1b, cuts fit with LPT's
 // microbatches: as this order holds as many microbatches as memory allows, its cuts of layers are made for
 // what 1f1b holds.
-TEST_F(PlanSearch, CutsThatFitOnlyInTheEndAreFoundUnderANarrowWish) {
+TEST_F(PlanSearch, FindsCutsThatBarelyFitUnderNarrowOptions) {
   const auto objective = [&](const std::string& wish) {
     return objective_of(
         "--model llava-ov-llama3-8b --cluster h200:1 --gbs 64 --iterations 2 --tp 2 --pp 4 --microbatches 8 "

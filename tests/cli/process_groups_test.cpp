@@ -122,7 +122,7 @@ TEST(ProcessGroups, RanksAreComparedGroupByGroup) {
 // step at 34. If the piece was launched long before, or the host waited for the device, the piece waits for
 // the first sum and starts as long after it as before: it computes from 18 + 2 to 30, the second sum ends at
 // 38 and the step at 40.
-TEST(ProcessGroups, WhatTheHostLaunchesLateHasNotWaited) {
+TEST(ProcessGroups, AKernelThatTheHostLaunchesLateHasNotWaited) {
   enum class Host { late, ahead, synchronized };
   for (const Host host : {Host::late, Host::ahead, Host::synchronized}) {
     const Sandbox sandbox;
@@ -177,7 +177,7 @@ TEST(ProcessGroups, AStragglerIsFoundThoughWaitingForItIsHidden) {
 }
 
 // The ranks are equal, and their kernels vary by 5 % in each step: no rank is a straggler.
-TEST(ProcessGroups, NoiseNamesNobody) {
+TEST(ProcessGroups, NoiseIsNoStraggler) {
   const Sandbox sandbox;
   Random random(3);
   const auto noisy = [&](double ms) {
@@ -243,7 +243,7 @@ TEST(ProcessGroups, OtherLinksNeedTheSizesOfCollectives) {
 }
 
 // A recording that took 2 % longer than its replay: messages may have started late.
-TEST(ProcessGroups, AReplayThatIsShorterThanItsRecordIsTold) {
+TEST(ProcessGroups, AReplayThatIsShorterThanItsRecordingIsReported) {
   const Sandbox sandbox;
   ASSERT_EQ(
       sandbox.run("import --kineto 'traces/kineto/pipeline/1f1b-rank?.json.gz' --out run.json").exit_code, 0);

@@ -39,7 +39,7 @@ TEST(MedianProfile, IsPointByPoint) {
 }
 
 /// A budget may have ended before the largest point.
-TEST(MedianProfile, HasThePointsThatAllHave) {
+TEST(MedianProfile, HasThePointsThatAllProfilesShare) {
   ProfileTables shorter = fixtures::known_profile();
   shorter.tp[0].of(ProfileUnit::head).pop_back();
   const ProfileTables result = median_profile({fixtures::known_profile(), shorter});

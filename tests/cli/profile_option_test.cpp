@@ -20,7 +20,7 @@ using testing::Sandbox;
 
 /// A complete profile of tp 1 prices stages of tp 1 as ProfiledCostModel does. Other stages need more memory
 /// than any GPU has, so planners exclude them.
-TEST(MeasuredCost, IsOfWhatWasMeasuredAndLeavesTheRestOut) {
+TEST(MeasuredCost, PricesMeasuredStagesAndExcludesOthers) {
   ProfileTables profile = fixtures::known_profile();
   const ProfiledCostModel known(profile);
   const Bytes any_gpu{std::int64_t{1} << 40};
@@ -62,7 +62,7 @@ TEST(MeasuredCost, ShowsTheHostInTheFirstForward) {
 
 // Options for links and collectives have no effect if both were measured, except on the shared links of
 // contention.
-TEST(ProfileOption, RefusesOptionsOfLinksThatWereMeasured) {
+TEST(ProfileOption, RejectsOptionsOfLinksThatWereMeasured) {
   const Sandbox sandbox;
   testing::write_all(sandbox.path("small.csv"), testing::image_records());
   ProfileTables profile = fixtures::known_profile();

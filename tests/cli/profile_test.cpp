@@ -55,7 +55,7 @@ struct Profile : ::testing::Test {
 
 /// The ranks of a neighbor idle for part of the budget, and one of them waits for the other in a call. So
 /// such worlds have a timeout of at least that budget. Here a timeout ends a wait.
-TEST(ProfileOfParts, WaitsForNeighboursAsLongAsItsBudget) {
+TEST(ProfileOfParts, WaitsForNeighborsAsLongAsItsBudget) {
   EXPECT_EQ(profile_timeout(Seconds{0.1}), Seconds{60});
   EXPECT_EQ(profile_timeout(Seconds{1200}), Seconds{1200});
   const auto world = make_shared_world({.device_cores = 2}, 1, 0.5, Seconds{0.05});
@@ -84,7 +84,7 @@ TEST_F(Profile, PrintsATableOfUnitsAndWritesThem) {
   EXPECT_EQ(rows.size(), points);
 }
 
-TEST_F(Profile, RefusesWhatItCannotDo) {
+TEST_F(Profile, RejectsUnsupportedOptions) {
   const std::string devices = world_names([](const WorldKind& kind) { return !kind.processes; });
   testing::expect_error(measure("--device gpu"),
                         {"option '--device': expected " + devices + ", found 'gpu'"});
@@ -102,7 +102,7 @@ ProfileTables tables_in(const std::string& path) {
   return parse_profile_tables(testing::read_all(path), path);
 }
 
-TEST_F(Profile, GoesOnWithWhatWasMeasured) {
+TEST_F(Profile, ResumesFromMeasuredTables) {
   testing::expect_error(sandbox.run("profile --model tiny-vlm --resume"),
                         {"option '--resume': needs '--out FILE'"});
   ASSERT_EQ(measure("--resume --tp 2").exit_code, 0);  // no file exists yet
@@ -127,7 +127,7 @@ TEST_F(Profile, GoesOnWithWhatWasMeasured) {
 }
 
 /// Tables of version 1 have no memory of their own. A note says how they are handled.
-TEST_F(Profile, SaysWhatBecomesOfOldTables) {
+TEST_F(Profile, NotesHowOldTablesAreHandled) {
   ASSERT_EQ(measure("--tp 1 2").exit_code, 0);
   json old = json::parse(testing::read_all(sandbox.path("p.json")));
   old["version"] = 1;
@@ -152,7 +152,7 @@ TEST_F(Profile, SaysWhatBecomesOfOldTables) {
 }
 
 /// The second tp takes three seconds.
-TEST_F(Profile, KeepsWhatIsCompleteWhenItIsStopped) {
+TEST_F(Profile, KeepsCompleteTablesWhenItIsStopped) {
   testing::Running run(
       sandbox, {"profile", "--model", "tiny-vlm", "--budget-s", "6", "--tp", "1", "2", "--out", "p.json"});
   run.wait_until([&] { return sandbox.has("p.json"); });
@@ -224,7 +224,7 @@ TEST_F(ProfileOfFewTokens, IsNotedByASession) {
 
 /// All measured times are 0 except the optimizer's: both ranks end with their step of 2 s, and nothing else
 /// delays it.
-TEST_F(Profile, PredictsWhatTheProfileSays) {
+TEST_F(Profile, PredictionsFollowTheProfile) {
   write_profile();
   ProfileTables profile = parse_profile_tables(testing::read_all(sandbox.path("p.json")), "p.json");
   for (UnitPoints& points : profile.tp[0].units) {
@@ -348,7 +348,7 @@ struct ProfileOfPlans : ::testing::Test {
 /// The encoder's parts are patches, two layers of two units and the connector, 6 units for 16 tokens. The
 /// LLM's are embedding, two layers and head, 6 units for 50 tokens. Each takes 3 k per token. 3 k
 /// (6 * 16 + 6 * 50) = 1188 k. No sequence of attention is longer than the measured maximum of 64 tokens.
-TEST_F(ProfileOfPlans, PredictsWhatAPlanTakes) {
+TEST_F(ProfileOfPlans, PredictsTheTimeOfAPlan) {
   ASSERT_EQ(schedule("plan.json").exit_code, 0);
   const RunResult result =
       run("simulate", "--plan plan.json --schedule schedule.json --format json --out timeline.json");
@@ -387,7 +387,7 @@ TEST_F(ProfileOfPlans, PlannersChooseNoDpWithoutReductions) {
                         {"p.json: expected times of all-reduces, because the plan has dp"});
 }
 
-TEST_F(ProfileOfPlans, RefusesWhatWasNotMeasured) {
+TEST_F(ProfileOfPlans, RejectsUnmeasuredPlans) {
   testing::expect_error(plan("--tp 2"),
                         {"option '--tp': expected a tp that was measured in p.json, found '2'"});
   testing::expect_error(plan("--encoder-tp 4 --layout disaggregated"),

@@ -21,7 +21,7 @@ std::string plan_of(const std::string& planner, const std::string& model, int no
 
 // The unmodified optimizer (BDAI-Research/DFLOP at 60e86d8) chose these plans with tables from this project's
 // cost model, for vision_mix and a global batch of 512.
-TEST(PublishedPlanner, ChoosesAsTheReleasedCode) {
+TEST(PublishedPlanner, ChoosesLikeTheReleasedCode) {
   const struct {
     std::string model;
     int nodes;
@@ -49,7 +49,7 @@ TEST(PublishedPlanner, AsPrintedItEndsNearOneSampleABin) {
 }
 
 // The published planners optimize for the largest bin, the uniform ones for any microbatches.
-TEST(PublishedPlanner, SaysWhatItsPlanIsFor) {
+TEST(PublishedPlanner, NamesTheObjectiveOfItsPlan) {
   const testing::Sandbox sandbox;
   const auto plan = [&](const std::string& planner) {
     const RunResult result = sandbox.run(

@@ -140,7 +140,7 @@ TEST(RangedSteps, StepsOfAPipelineThatOverlapCountNoTimeTwice) {
 
 // Without its first step, the recording begins at 66. Rank 1, whose message came at 77, is in the previous
 // step until 91.
-TEST(RangedSteps, ARankThatBeginsLateInTheFirstStepWasInTheOneBefore) {
+TEST(RangedSteps, ARankThatBeginsLateWasInThePreviousStep) {
   const Sandbox sandbox;
   write_two_stages(sandbox, 1);
   const RunResult imported = sandbox.run("import --kineto 'r*.json' --out run.json --format json");
@@ -238,7 +238,7 @@ TEST(RangedSteps, AStragglerIsNamedByItsKernels) {
 
 // Shares are relative to the steps as counted, 2 x 149. Rank 0 is in the sums for 50 and 53 ms, rank 1 for
 // the 5 that they take.
-TEST(RangedSteps, AStragglerIsNamedByItsRangesAlone) {
+TEST(RangedSteps, RangesSufficeToNameAStraggler) {
   const Sandbox sandbox;
   write_replicas_on_host(sandbox);
   expect_straggler(sandbox, 93.0 / 298);
@@ -252,14 +252,14 @@ TEST(RangedSteps, AStragglerIsNamedByRangesOfChunks) {
 }
 
 // Both ranks are in the sums for 50 of 146 ms: neither waits for the other.
-TEST(RangedSteps, LongSumsAreNoWaiting) {
+TEST(RangedSteps, LongSumsAreNotWaiting) {
   const Sandbox sandbox;
   write_replicas_on_host(sandbox, true);
   const RunResult imported = sandbox.run("import --kineto 'r*.json' --fail-on straggler,waiting");
   EXPECT_EQ(imported.exit_code, 0) << imported.out << imported.err;
 }
 
-TEST(RangedSteps, ReplaysOfRanksThatSendEachOtherMessagesSayThatTheyDo) {
+TEST(RangedSteps, ReplaysNoteRanksThatSendEachOtherMessages) {
   const Sandbox sandbox;
   write_two_stages(sandbox);
   const RunResult imported = sandbox.run("import --kineto 'r*.json' --out run.json");
@@ -271,7 +271,7 @@ TEST(RangedSteps, ReplaysOfRanksThatSendEachOtherMessagesSayThatTheyDo) {
 }
 
 // A rank waits 1 of 100 ms for nobody. The replay loses that time, and there are no receives to blame.
-TEST(RangedSteps, AnErrorWithoutMessagesIsNotThatOfReceives) {
+TEST(RangedSteps, AnErrorWithoutMessagesIsNotBlamedOnReceives) {
   const Sandbox sandbox;
   KinetoText text(R"("distributedInfo": {"rank": 0, "world_size": 1},)");
   text.x("user_annotation", "dflop:forward stage=0 mb=0", "0", "40000", 1);

@@ -30,7 +30,7 @@ struct Recipe : ::testing::Test {
   }
 };
 
-TEST_F(Recipe, OptionsReplaceTheFiles) {
+TEST_F(Recipe, OptionsReplaceTheRecipes) {
   write("# a comment\nsteps: 3\nlearning-rate: 0.002\nresume: true\nforeign-profile: false\nlog: -x.jsonl\n");
   const json expected = {{"steps", 5}, {"learning-rate", 0.002}, {"resume", true}, {"log", "-x.jsonl"}};
   EXPECT_EQ(printed("r.yaml --steps 5"), expected);
@@ -38,7 +38,7 @@ TEST_F(Recipe, OptionsReplaceTheFiles) {
 }
 
 /// False stands for an option's negation, if it has one.
-TEST_F(Recipe, FalseTakesAway) {
+TEST_F(Recipe, FalseNegatesAFlag) {
   write("steps: 3\nzero1: false\nresume: false\n");
   EXPECT_EQ(printed("r.yaml"), (json{{"steps", 3}, {"no-zero1", true}}));
   EXPECT_EQ(printed("r.yaml --zero1"), (json{{"steps", 3}, {"zero1", true}}));
@@ -53,7 +53,7 @@ TEST_F(Recipe, PrintedRecipesAreRecipes) {
 }
 
 /// The same options, typed or from a file, train identically to the last bit.
-TEST_F(Recipe, TrainsAsTypedOptionsDo) {
+TEST_F(Recipe, TrainsLikeTypedOptions) {
   testing::write_all(sandbox.path("d.csv"), testing::image_records());
   write("data: d.csv\ngbs: 4\nsteps: 2\nlearning-rate: 0.002\nformat: json\n");
   const RunResult from_file = sandbox.run("train r.yaml");
@@ -96,7 +96,7 @@ TEST_F(Recipe, TakesEveryOptionOfTrain) {
   EXPECT_GT(checked, 70U);
 }
 
-TEST_F(Recipe, RefusesWhatIsNoRecipe) {
+TEST_F(Recipe, RejectsFilesThatAreNoRecipe) {
   refuses("gbs: 4\nlearning-rat: 1\n", {"r.yaml:2", "'learning-rat'", "did you mean 'learning-rate'"});
   refuses("gbs: four\n", {"r.yaml:1", "key 'gbs'", "expected N", "found 'four'"});
   refuses("resume: 1\n", {"key 'resume'", "expected true or false", "found '1'"});

@@ -54,7 +54,7 @@ struct Pair {
   std::vector<std::string> differences;
 };
 
-TEST(ReleasedPresets, DifferFromReleasedModelsInWhatIsListed) {
+TEST(ReleasedPresets, DifferFromReleasedModelsOnlyAsListed) {
   const std::vector<Pair> pairs = {
       {"qwen2.5-vl-7b", "qwen2.5-vl-7b", Modules::all, {}},
       {"qwen2-audio-7b", "qwen2-audio-7b", Modules::all, {}},

@@ -105,7 +105,7 @@ TEST(WeightShares, CountProductsOnceForWeightsAndOnceForInputs) {
   EXPECT_DOUBLE_EQ(weight_shares(program, chunked)[0], layers / (3 * layers + 3 * attention));
 }
 
-TEST(WeightShares, HaveAFrontInTheWeightsAlone) {
+TEST(WeightShares, HaveAFrontOnlyInTheWeights) {
   ModelSpec model = find_model("tiny-vlm");
   model.architecture.emplace();
   Stage stage;

@@ -53,7 +53,7 @@ class ReplayMemory : public ::testing::Test {
   std::string recomputation_ = "none";
 };
 
-TEST_F(ReplayMemory, SaysWhatNeedsMoreThanThereIsAsSimulateDoes) {
+TEST_F(ReplayMemory, ReportsMissingMemoryLikeSimulate) {
   const RunResult expected = simulate("gpipe");
   ASSERT_EQ(expected.exit_code, 3) << expected.err;
   const RunResult found = replay("--pipeline-schedule gpipe");
@@ -69,7 +69,7 @@ TEST_F(ReplayMemory, SaysWhatNeedsMoreThanThereIsAsSimulateDoes) {
 }
 
 // Weight parts come later than whole backwards, and recomputed activations stay until then.
-TEST_F(ReplayMemory, OfSplitBackwardsIsThatOfSimulate) {
+TEST_F(ReplayMemory, OfSplitBackwardsEqualsSimulate) {
   for (const std::string mode : {"none", "selective", "full"}) {
     recomputation_ = mode;
     record();
@@ -79,7 +79,7 @@ TEST_F(ReplayMemory, OfSplitBackwardsIsThatOfSimulate) {
   }
 }
 
-TEST_F(ReplayMemory, LimitsEagerAsSimulateDoes) {
+TEST_F(ReplayMemory, LimitsEagerLikeSimulate) {
   const json expected = json::parse(simulate("eager-1f1b", "--out te.json").out);
   const RunResult result = replay("--pipeline-schedule eager-1f1b");
   EXPECT_EQ(result.exit_code, 0) << result.err;
@@ -94,7 +94,7 @@ TEST_F(ReplayMemory, LimitsEagerAsSimulateDoes) {
   EXPECT_EQ(more.exit_code, 0) << more.err;
 }
 
-TEST_F(ReplayMemory, SaysThatNothingLimitsEagerWhereTheClusterIsNotKnown) {
+TEST_F(ReplayMemory, NotesThatAnUnknownClusterDoesNotLimitEager) {
   json trace = json::parse(testing::read_all(sandbox_.path("t.json")));
   trace["made_by"].erase("cluster");
   testing::write_all(sandbox_.path("t.json"), trace.dump());
@@ -109,7 +109,7 @@ TEST_F(ReplayMemory, SaysThatNothingLimitsEagerWhereTheClusterIsNotKnown) {
 
 // zb-v and eager-1f1b order each iteration by its batch, while 1f1b orders all alike. A user's order is
 // fixed.
-TEST_F(ReplayMemory, OrdersOfFurtherIterationsAreSaidToBeOthers) {
+TEST_F(ReplayMemory, NotesThatFurtherIterationsHaveOtherOrders) {
   const auto note = [](const RunResult& result) {
     return result.err.find("o1.json has the steps of the first iteration") != std::string::npos;
   };

@@ -35,7 +35,7 @@ double makespan_of_pipeline(const Sandbox& sandbox, const std::string& text) {
   return run_json(sandbox, "simulate --pipeline other.json")["makespan_s"].get<double>();
 }
 
-TEST(Replay, PrintsWhatWasRecordedAndItsErrorAndWhereEachGroupsTimeWent) {
+TEST(Replay, PrintsTheRecordingItsErrorAndTimesOfGroups) {
   const Sandbox sandbox;
   record(sandbox, pipeline("1f1b", 2));
   const json out = run_json(sandbox, "replay --trace t.json");
@@ -74,7 +74,7 @@ TEST(Replay, CountsTimeThatNoSpanCoversAsItsError) {
   EXPECT_NEAR(replayed["difference"].get<double>(), -0.04, 1e-12);
 }
 
-TEST(Replay, GivesEveryByteOfWhatSimulateWrote) {
+TEST(Replay, ReproducesSimulatesFileByteForByte) {
   const Sandbox sandbox;
   record(sandbox, pipeline("interleaved", 4, R"(, "chunks": 2)"));
   ASSERT_EQ(sandbox.run("replay --trace t.json --out again.json.gz --perfetto trace.json").exit_code, 0);
@@ -88,7 +88,7 @@ json last_run(const Sandbox& sandbox, const std::string& options) {
   return run_json(sandbox, "replay --trace t.json " + options)["runs"].back();
 }
 
-TEST(Replay, AnotherScheduleTakesAsLongAsThatSchedule) {
+TEST(Replay, AnotherScheduleTakesAsLongAsSimulated) {
   const Sandbox sandbox;
   record(sandbox, pipeline("1f1b", 4));
   const json gpipe = last_run(sandbox, "--pipeline-schedule gpipe");
@@ -104,7 +104,7 @@ TEST(Replay, AnotherScheduleTakesAsLongAsThatSchedule) {
       makespan_of_pipeline(sandbox, split));
 }
 
-TEST(Replay, WhatIfsComeOnTopOfOneAnother) {
+TEST(Replay, WhatIfsCombine) {
   const Sandbox sandbox;
   record(sandbox, pipeline("1f1b", 4));
   EXPECT_DOUBLE_EQ(last_run(sandbox, "--microbatches 7")["makespan_s"].get<double>(),
@@ -140,7 +140,7 @@ json simulate_plan(const Sandbox& sandbox, const std::string& name, const std::s
 }
 
 // A simulated recording does not differ from its cost model, so another plan is priced as by the simulator.
-TEST(Replay, AnotherPlanTakesAsLongAsItWouldInTheSimulator) {
+TEST(Replay, AnotherPlanTakesAsLongAsSimulated) {
   const Sandbox sandbox;
   const json recorded = simulate_plan(sandbox, "a", "");
   const json other = simulate_plan(sandbox, "b", "--planner megatron");
@@ -166,7 +166,7 @@ TEST(Replay, AnotherPlanTakesAsLongAsItWouldInTheSimulator) {
   }
 }
 
-TEST(Replay, RefusesBadUsageAndInput) {
+TEST(Replay, RejectsBadUsageAndInput) {
   const Sandbox sandbox;
   record(sandbox, pipeline("1f1b", 4));
   const auto refused = [&](const std::string& options, const std::vector<std::string>& parts) {
@@ -203,7 +203,7 @@ TEST(Replay, RefusesBadUsageAndInput) {
 }
 
 // Steps in an order that no schedule has: with one stage and two microbatches, F0 F1 B1 B0.
-TEST(Replay, AsksForAScheduleWhereTheRecordedOrderIsUnknown) {
+TEST(Replay, AsksForAScheduleIfTheRecordedOrderIsUnknown) {
   const Sandbox sandbox;
   std::string text = pipeline("gpipe", 2);
   text.replace(text.find("\"stages\": 2"), 11, "\"stages\": 1");

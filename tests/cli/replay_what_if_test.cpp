@@ -91,7 +91,7 @@ TEST_F(ReplayWhatIf, ConditionsAreTheLastRow) {
 
 // On one core, stage 0 runs F0 0-10 and F1 10-20, as the message of F0 arrives at 13; then stage 1 F0 20-30,
 // B0 30-50 and F1 50-60; stage 0, which asks at 53, B0 60-80; stage 1 B1 80-100; stage 0 B1 103-123.
-TEST_F(ReplayWhatIf, CoresAreThoseOfTheRecording) {
+TEST_F(ReplayWhatIf, CoresComeFromTheRecording) {
   record(two_stages("1f1b", 2));
   EXPECT_EQ(last_run("--cores 1")["run"], "cores 1");
   EXPECT_DOUBLE_EQ(makespan("--cores 1"), 0.123);
@@ -105,7 +105,7 @@ TEST_F(ReplayWhatIf, CoresAreThoseOfTheRecording) {
 }
 
 // GPipe with stage 1 twice as slow: F0 13-33, F1 33-53, B0 53-93, B1 93-133, arrival at 136, B1 136-156.
-TEST_F(ReplayWhatIf, ConditionsComeOnTopOfChanges) {
+TEST_F(ReplayWhatIf, ConditionsCombineWithChanges) {
   record(two_stages("1f1b", 2));
   const json runs =
       run_json("replay --trace t.json --pipeline-schedule gpipe --slow rank=1:2 --out last.json")["runs"];
@@ -150,7 +150,7 @@ TEST_F(ReplayWhatIf, SaysThatMessagesOverlapOnSlowerLinks) {
     EXPECT_NE(replay(options).err.find(overlap), std::string::npos) << options;
 }
 
-TEST_F(ReplayWhatIf, SaysWhoStalls) {
+TEST_F(ReplayWhatIf, NamesStalledGroups) {
   record(two_stages("1f1b", 2));
   const RunResult result = replay("--fail rank=1:0.03 --out f.json --format json --repeat 3");
   EXPECT_EQ(result.exit_code, 3);
@@ -167,7 +167,7 @@ TEST_F(ReplayWhatIf, SaysWhoStalls) {
 
 // The recorded program has the same instructions in the same places as the simulated one, so the same seed
 // gives them the same factors.
-TEST_F(ReplayWhatIf, RepeatsAsTheSimulatorDoes) {
+TEST_F(ReplayWhatIf, RepeatsLikeTheSimulator) {
   record(two_stages("1f1b", 2));
   const std::string options = " --jitter 0.1 --repeat 50";
   const json repeated = run_json("replay --trace t.json" + options);
@@ -187,7 +187,7 @@ TEST_F(ReplayWhatIf, RepeatsAsTheSimulatorDoes) {
   EXPECT_DOUBLE_EQ(same["distribution"]["most_s"].get<double>(), 0.096);
 }
 
-TEST_F(ReplayWhatIf, ConditionsOfPlansAreThoseOfTheSimulator) {
+TEST_F(ReplayWhatIf, ConditionsOfPlansEqualTheSimulators) {
   const std::string data = " --data traces/datasets/vision_mix.csv --iterations 2 ";
   ASSERT_EQ(
       sandbox_
@@ -234,7 +234,7 @@ TEST_F(ReplayWhatIf, ConditionsOfPlansAreThoseOfTheSimulator) {
             "network contention");
 }
 
-TEST_F(ReplayWhatIf, AProfilePricesWhatTheRecordingHasNot) {
+TEST_F(ReplayWhatIf, AProfilePricesPartsThatWereNotRecorded) {
   // The recording is a simulation with the same profile, so their ratio is 1 everywhere. It has no split
   // backwards: in an order that splits them, the plan takes as long as in its own simulation.
   const std::string data = " --data traces/datasets/vision_mix.csv --iterations 2 --gbs 32";
@@ -293,7 +293,7 @@ TEST_F(ReplayWhatIf, OrdersKnowTheChunksOfTheRecording) {
   }
 }
 
-TEST_F(ReplayWhatIf, RefusesBadOrdersAndConditions) {
+TEST_F(ReplayWhatIf, RejectsBadOrdersAndConditions) {
   record(two_stages("1f1b", 2));
   // With one chunk, interleaved equals 1f1b, so it would seem to gain nothing.
   expect_refused("--pipeline-schedule interleaved", {"'chunks'", "at least 2 for interleaved", "found 1"});
@@ -318,7 +318,7 @@ TEST_F(ReplayWhatIf, RefusesBadOrdersAndConditions) {
   expect_refused("--order o.json", {"the same number of stages on each", "3 stages on 2 ranks"});
 }
 
-TEST_F(ReplayWhatIf, SaysWhatItNeedsInPlaceOfAnImportedTimeline) {
+TEST_F(ReplayWhatIf, ForImportedTimelinesNamesMissingInputs) {
   ASSERT_EQ(sandbox_.run("import --kineto traces/kineto/rank0.json traces/kineto/rank1.json --out t.json")
                 .exit_code,
             0);

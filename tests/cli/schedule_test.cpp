@@ -47,7 +47,7 @@ std::size_t count(const std::string& text, const std::string& part) {
   return found;
 }
 
-TEST_F(ScheduleTest, MakespanIsWhatASimulationSays) {
+TEST_F(ScheduleTest, MakespanEqualsASimulation) {
   const json rows =
       iterations("--scheduler makespan --objective makespan --iterations 2 --steps 200 --respect-memory");
   const RunResult run = simulate();
@@ -62,7 +62,7 @@ TEST_F(ScheduleTest, MakespanIsWhatASimulationSays) {
   }
 }
 
-TEST_F(ScheduleTest, MakesSmallWhatThePlanIsForUnlessAskedForAnother) {
+TEST_F(ScheduleTest, MinimizesThePlansObjectiveUnlessAnotherIsRequested) {
   const std::string options = "--scheduler local-search --iterations 1 ";
   const std::string plan = kPlan;
   EXPECT_EQ(iterations(options)[0]["objective"], "bins") << "a plan of before names none";
@@ -84,7 +84,7 @@ TEST_F(ScheduleTest, MakesSmallWhatThePlanIsForUnlessAskedForAnother) {
 }
 
 // ilp cannot search for the makespan and says so.
-TEST_F(ScheduleTest, AutoFillsForTheMakespanWhereNothingElseIsAskedFor) {
+TEST_F(ScheduleTest, AutoMinimizesTheMakespanByDefault) {
   const std::string options = "--iterations 1 ";
   const auto balances = [&](const std::string& more) {
     return schedule(options + more).err.find("ilp balances bins") != std::string::npos;
@@ -100,7 +100,7 @@ TEST_F(ScheduleTest, AutoFillsForTheMakespanWhereNothingElseIsAskedFor) {
   EXPECT_EQ(iterations(options), iterations(options + "--scheduler auto"));
 }
 
-TEST_F(ScheduleTest, BinOrderIsTheSolversOrLikeBinsTogether) {
+TEST_F(ScheduleTest, BinOrderIsTheSolversOrGroupsLikeBins) {
   const auto bins = [&](const std::string& options) {
     iterations("--iterations 1 " + options);
     return json::parse(testing::read_all(sandbox.path("s.json")))["iterations"][0]["bins"];
@@ -112,7 +112,7 @@ TEST_F(ScheduleTest, BinOrderIsTheSolversOrLikeBinsTogether) {
   testing::expect_error(schedule("--bin-order sorted"), {"--bin-order", "alike", "solver", "'sorted'"});
 }
 
-TEST_F(ScheduleTest, SamplesAreDataAsTheRecordsThatTheyAreMadeOf) {
+TEST_F(ScheduleTest, SamplesAndTheirRecordsGiveTheSameSchedule) {
   ASSERT_EQ(
       sandbox
           .run(
@@ -129,7 +129,7 @@ TEST_F(ScheduleTest, SamplesAreDataAsTheRecordsThatTheyAreMadeOf) {
                         {"'--max-tokens'", "samples.json has samples"});
 }
 
-TEST_F(ScheduleTest, StepsAreTheWorkOfASearch) {
+TEST_F(ScheduleTest, StepsLimitASearch) {
   const std::string options = "--scheduler makespan --iterations 1 --steps ";
   const json few = iterations(options + "1");
   const std::string file = testing::read_all(sandbox.path("s.json"));
@@ -192,7 +192,7 @@ TEST_F(ScheduleTest, RespectMemoryHoldsForRanksOfSeveralStages) {
     EXPECT_NE(result.err.find(part), std::string::npos) << result.err;
 }
 
-TEST_F(ScheduleTest, TellsEachReasonOnceWithItsFirstIteration) {
+TEST_F(ScheduleTest, ReportsEachReasonOnceWithItsFirstIteration) {
   // A tight cap: in several of these iterations, adding samples one after another leaves some samples without
   // a bin.
   const RunResult result =

@@ -42,7 +42,7 @@ void expect_refused(const json& answer, const std::string& part) {
 const json kOpen = {{"bins", 2}, {"method", "lpt"}};
 const json kPush = {{"session", 1}, {"batch", {{"llm", {1, 2, 3}}}}};
 
-TEST(ServeLimits, SessionsThatAreOpen) {
+TEST(ServeLimits, OpenSessions) {
   const int most = static_cast<int>(kMaxOpenSessions);
   std::string sent;
   for (int i = 1; i <= most + 1; ++i) sent += request(i, "open", kOpen);
@@ -54,7 +54,7 @@ TEST(ServeLimits, SessionsThatAreOpen) {
   EXPECT_EQ(all.at(101)["result"]["session"], most + 1);
 }
 
-TEST(ServeLimits, BatchesThatWait) {
+TEST(ServeLimits, WaitingBatches) {
   const int most = static_cast<int>(kMaxWaitingBatches);
   std::string sent = request(0, "open", kOpen);
   for (int i = 1; i <= most + 1; ++i) sent += request(i, "push", kPush);
@@ -78,7 +78,7 @@ std::string items(int id, std::size_t count) {
          R"(, "method": "push", "params": {"session": 1, "batch": {"llm": [)" + list + "]}}}\n";
 }
 
-TEST(ServeLimits, ItemsOfABatchAndOfAllThatWait) {
+TEST(ServeLimits, ItemsOfABatchAndOfAllWaitingBatches) {
   constexpr std::size_t kMax = 65'536;  // 64 of these are 4,194,304
   std::string sent = request(0, "open", {{"bins", 4096}, {"method", "random"}}) + items(1, kMax + 1);
   for (int i = 2; i < 2 + 64; ++i) sent += items(i, kMax);
@@ -89,7 +89,7 @@ TEST(ServeLimits, ItemsOfABatchAndOfAllThatWait) {
   EXPECT_TRUE(all.at(67).contains("result"));
 }
 
-TEST(ServeLimits, TheLengthOfALine) {
+TEST(ServeLimits, LengthOfALine) {
   const std::string ping = request(2, "ping", json::object());
   const std::string longest = std::string(kMaxLineBytes - ping.size() + 1, ' ') + ping;
   const auto all = answers(Sandbox(), std::string(kMaxLineBytes + 70'000, 'x') + '\n' + longest +

@@ -58,7 +58,7 @@ TEST(Serve, ItemsGoIntoBins) {
   EXPECT_EQ(result["bins"][1], result["bins"][2]);
 }
 
-TEST(Serve, ThePartitionIsThatOfTheCommand) {
+TEST(Serve, ThePartitionEqualsTheCommands) {
   const Sandbox sandbox;
   Random random(5);
   std::string csv = "id,encoder_s,llm_s\n";
@@ -78,7 +78,7 @@ TEST(Serve, ThePartitionIsThatOfTheCommand) {
             json::parse(command.out)["assignment"]);
 }
 
-TEST(Serve, SessionsScheduleWhatIsPushedInOrder) {
+TEST(Serve, SessionsSchedulePushedBatchesInOrder) {
   for (const bool live : {false, true}) {
     std::vector<std::string> lines = {
         request(0, "open", {{"bins", 4}, {"dp", 2}, {"method", "local-search"}, {"live", live}})};
@@ -135,7 +135,7 @@ TEST(Serve, APlansIterationHasItsProgram) {
     EXPECT_LE(message[5].get<int>() + message[6].get<int>(), message[7]);
 }
 
-TEST(Serve, APlanWhoseProgramNobodyWantsMayHaveAHub) {
+TEST(Serve, APlanWithoutARequestedProgramMayHaveAHub) {
   // Programs of plans with a hub have no rows of messages, but their batches can still be scheduled.
   const Sandbox sandbox;
   json plan = json::parse(read_all(sandbox.path("traces/plans/llava-ov-llama3-8b-disaggregated.json")));
@@ -192,7 +192,7 @@ TEST(Serve, ABatchOfAPlanIsScheduledByItsNumber) {
   EXPECT_EQ(resumed.at(11)["result"]["program"], whole.at(13)["result"]["program"]);
 }
 
-TEST(Serve, BadRequestsAreAnsweredAndTheNextIsTaken) {
+TEST(Serve, BadRequestsAreAnsweredAndServingContinues) {
   const json items = {{"llm", {1, 2}}, {"bins", 2}};
   const auto with = [&](const std::string& key, const json& value) {
     json params = items;

@@ -41,7 +41,7 @@ TEST(Setting, PublishedIsInThePlan) {
   expect_keys(plan_with("--planner megatron --setting published"), kPublished);
 }
 
-TEST(Setting, TunedIsTheUsualOne) {
+TEST(Setting, TunedIsTheDefault) {
   const json usual = plan_with("");
   EXPECT_EQ(plan_with("--setting tuned"), usual);
   for (const char* key : {"gradient_bucket_bytes", "optimizer_states", "reshard"})
@@ -50,7 +50,7 @@ TEST(Setting, TunedIsTheUsualOne) {
 }
 
 // Each option is set by itself, together with the setting or against it.
-TEST(Setting, AnOptionGoesBeforeIt) {
+TEST(Setting, AnOptionOverridesIt) {
   const struct {
     std::string option;
     json changed;
@@ -80,14 +80,14 @@ TEST(Setting, AnOptionGoesBeforeIt) {
 }
 
 // The search would choose no recomputation here, but the published setting uses full.
-TEST(Setting, WhatItFixesTheSearchDoesNotChoose) {
+TEST(Setting, TheSearchKeepsItsFixedValues) {
   const std::string search = "--planner search --budget 1 ";
   EXPECT_NE(plan_with(search)["recomputation"], "full");
   expect_keys(plan_with(search + "--setting published"), kPublished);
   expect_keys(plan_with(search + "--setting published --recompute none"), {{"recomputation", "none"}});
 }
 
-TEST(Setting, WhatCannotBeIsRefused) {
+TEST(Setting, UnsupportedCombinationsAreRejected) {
   const Sandbox sandbox;
   expect_error(sandbox.run("plan " + kTarget + "--setting best"),
                {"--setting", "tuned or published", "best"});
@@ -121,7 +121,7 @@ TEST(Setting, TheHubCostsDisaggregatedPlansOnly) {
 
 // The files of a run with a hub can be read back, and operations that do not support a hub are rejected by
 // name.
-TEST(Setting, AHubRunsInAllThatSimulates) {
+TEST(Setting, AHubRunsInAllSimulations) {
   const Sandbox sandbox;
   const auto run = [&](const std::string& arguments) {
     const RunResult result = sandbox.run(arguments);
@@ -140,7 +140,7 @@ TEST(Setting, AHubRunsInAllThatSimulates) {
   expect_error(sandbox.run("replay --trace t.json --pipeline-schedule gpipe"), {"hub"});
 }
 
-TEST(Setting, TrainRefusesWhatLiveRanksDoNotDo) {
+TEST(Setting, TrainRejectsUnsupportedSettings) {
   const Sandbox sandbox;
   testing::write_all(sandbox.path("small.csv"), testing::image_records());
   const auto train = [&](const std::string& options) {

@@ -46,7 +46,7 @@ struct SharedLive : ::testing::Test {
 
 /// Neither a checkpoint in between nor another number of cores changes a bit. Another share changes the costs
 /// of samples and so which samples are summed together.
-TEST_F(SharedLive, GoesOnFromACheckpointOnOtherCoresAndUnderAnotherShare) {
+TEST_F(SharedLive, ResumesOnOtherCoresAndUnderAnotherShare) {
   const std::vector<double> whole = losses("--steps 4");
   ASSERT_EQ(whole.size(), 4U);
   EXPECT_EQ(losses("--steps 2 --checkpoint run"), (std::vector<double>(whole.begin(), whole.begin() + 2)));
@@ -73,7 +73,7 @@ TEST_F(SharedLive, IsRecordedAndReplayed) {
   }
 }
 
-TEST_F(SharedLive, SaysOnWhatItsRanksCompute) {
+TEST_F(SharedLive, NamesTheCoresOfItsRanks) {
   write_plan("quarter.json", 0.25);
   const RunResult run = succeed("train --steps 1 --data small.csv --plan quarter.json --device-cores 4");
   EXPECT_NE(run.err.find("on each of 1 devices the encoder has 1 core, the LLM 3 cores"), std::string::npos)

@@ -31,7 +31,7 @@ PricedProgram two_forwards() {
   return priced;
 }
 
-TEST(Sharing, SaysWhatRunsBesideWhatAndHowMuchLongerItTakes) {
+TEST(Sharing, ReportsOverlapsAndSlowdowns) {
   const PricedProgram priced = two_forwards();
   const Timeline timeline = simulate(priced.program, priced.costs, Detail::spans);
   const nlohmann::ordered_json rows = json_of(explain_sharing(priced.program, priced.costs, timeline));
@@ -70,7 +70,7 @@ TEST(Sharing, LeavesPausesOut) {
 
 // Ranks 0 and 1 need 10 and 30 bytes on their GPUs, and ranks 2 and 3 (of the LLM) 50 and 40 on the same
 // GPUs: 60 and 70.
-TEST(SharedMemory, OfAGpuIsThatOfBothRanks) {
+TEST(SharedMemory, OfAGpuSumsBothRanks) {
   Timeline timeline;
   timeline.shared_gpus = 2;
   timeline.stages = {"encoder 0", "llm 0"};
@@ -153,7 +153,7 @@ TEST_F(SharedPlans, RunUnderConditions) {
   EXPECT_GT(seconds("--network contention"), 0.9 * plain);
 }
 
-TEST_F(SharedPlans, AreRefusedWhereNothingRunsThem) {
+TEST_F(SharedPlans, AreRejectedByCommandsThatCannotRunThem) {
   testing::expect_error(simulate("--stage-gpu 'llm 0=a100-80g'"), {"--stage-gpu", "share GPUs"});
   testing::expect_error(sandbox.run("export --plan plan.json --to megatron-mimo"),
                         {"layout", "disaggregated", "shared"}, 3);

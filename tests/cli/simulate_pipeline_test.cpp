@@ -101,7 +101,7 @@ constexpr const char* kColocated = R"({"schema": "dflop.plan", "version": 1, "pl
   "microbatches": 8, "schedule": "encoder-in-bubbles", "recomputation": "full", "zero1": true,
   "sequence_parallel": true})";
 
-TEST(SimulatePlan, RunsAPlanOfOnesOwnAndItsOrderAgain) {
+TEST(SimulatePlan, RunsTheUsersPlanAndReplaysItsOrder) {
   const Sandbox sandbox;
   testing::write_all(sandbox.path("p.json"), kColocated);
   const RunResult scheduled = sandbox.run(
@@ -118,7 +118,7 @@ TEST(SimulatePlan, RunsAPlanOfOnesOwnAndItsOrderAgain) {
   EXPECT_EQ(sandbox.run(run + " --order o.json").out, built_in.out);
 }
 
-TEST(SimulatePipeline, RefusesBadUsageAndInput) {
+TEST(SimulatePipeline, RejectsBadUsageAndInput) {
   const Sandbox sandbox;
   testing::write_all(sandbox.path("p.json"), kSmall);
   expect_error(sandbox.run("simulate"), {"'--plan'", "'--pipeline'"});

@@ -70,7 +70,7 @@ TEST(StepLog, UnknownAndNotFiniteFiguresAreNull) {
 }
 
 /// A step has its number and 18 figures. An unknown figure produces no point, but a non-finite one does.
-TEST(StepLog, CurvesHaveWhatIsKnown) {
+TEST(StepLog, CurvesHaveKnownValues) {
   TrainingStep step = full_step();
   EXPECT_EQ(step_scalars(step).size(), 18U);
   step.mfu.reset();

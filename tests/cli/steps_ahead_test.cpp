@@ -136,7 +136,7 @@ TEST_F(StepsAheadTest, ChangeNoLoss) {
 }
 
 /// At its end, each step waits here until the pictures of the next one have been requested.
-TEST_F(StepsAheadTest, AreMadeBeforeTheirStep) {
+TEST_F(StepsAheadTest, ArePreparedBeforeTheirStep) {
   BesideWorld world(plan.ranks());
   const auto contents = std::make_shared<WatchedContents>(target->model, "none");
   on_step = [&](const TrainingStep& done) {
@@ -150,7 +150,7 @@ TEST_F(StepsAheadTest, AreMadeBeforeTheirStep) {
 
 /// On the host, preparation would use the step's time, and a scheduler with a time limit may take until the
 /// step begins.
-TEST_F(StepsAheadTest, AreMadeLateOnTheHostAndWithATimeLimit) {
+TEST_F(StepsAheadTest, ArePreparedLateOnTheHostAndWithATimeLimit) {
   for (const bool host : {true, false}) {
     SCOPED_TRACE(host ? "host" : "time limit");
     if (!host) scheduler.limits.time_limit = Seconds(0.01);
@@ -209,7 +209,7 @@ TEST_F(StepsAheadTest, AreTimedFromEndToEnd) {
 
 /// Ranks in separate processes take their schedules together and prepare steps independently. This holds for
 /// synthetic and loaded contents, even if one process cannot read a sample.
-TEST_F(StepsAheadTest, AreThoseOfSeveralProcesses) {
+TEST_F(StepsAheadTest, WorkInSeveralProcesses) {
   HostWorld host(plan.ranks());
   const std::vector<double> expected = train(host, nullptr).losses;
   const std::string damaged = batch_of(2).front().id;

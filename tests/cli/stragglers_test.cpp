@@ -122,7 +122,7 @@ std::vector<std::string> findings(const RunResult& result) {
 // Ranks 2 and 3 take 1.3 times as long. Of two steps, the fast ranks wait 15 ms of 74 (50 + 15 + 5 + 4) in
 // the first and 16.2 of 75.2 in the second, which they begin 1.2 earlier. That is 31.2 of 149.2. If the two
 // are as fast as the others, a step takes 50 + 5 + 4 = 59 ms.
-TEST(Stragglers, AllRanksThatAreWaitedForAreNamed) {
+TEST(Stragglers, AllRanksThatOthersWaitForAreNamed) {
   const Sandbox sandbox;
   MadeRun run;
   run.steps = 2;
@@ -180,7 +180,7 @@ TEST(Stragglers, AFastRankMakesNoOtherAStraggler) {
 
 // Seven of eight ranks take 1.3 times as long. Rank 0 waits 15 ms in its first step of 74 ms and 16.2 in its
 // second of 75.2. That is 31.2 of 149.2 of its own steps, but only 2.6 % of all ranks' steps.
-TEST(Stragglers, ARankThatWaitsAloneIsTold) {
+TEST(Stragglers, ASingleWaitingRankIsReported) {
   const Sandbox sandbox;
   MadeRun run;
   run.ranks = 8;
@@ -207,7 +207,7 @@ TEST(Stragglers, TheSlowestOfManySlowRanksIsNoStraggler) {
 
 // Rank 2 takes 1.4 times as long and rank 5 1.15: 54 * 1.4 + 5 = 80.6 ms. With rank 2 mended, 54 * 1.15 + 5 =
 // 67.1 remain, which is 16.7 % less, not the 59 of a run without slow ranks.
-TEST(Stragglers, WhatMendingSavesIsBoundedByTheNextSlowRank) {
+TEST(Stragglers, SavingsFromMendingStopAtTheNextSlowRank) {
   const Sandbox sandbox;
   MadeRun run;
   run.ranks = 8;
@@ -231,7 +231,7 @@ TEST(Stragglers, WhatMendingSavesIsBoundedByTheNextSlowRank) {
 }
 
 // In each step a different rank takes 1.5 times as long, so the others wait 25 ms and more of 84.
-TEST(Stragglers, RanksThatAreSlowInTurnsAreTold) {
+TEST(Stragglers, RanksThatAreSlowInTurnsAreReported) {
   const Sandbox sandbox;
   MadeRun run;
   run.factor = [](int r, int s) { return r == s ? 1.5 : 1.0; };
@@ -251,7 +251,7 @@ TEST(Stragglers, RanksThatAreSlowInTurnsAreTold) {
 // Rank 3 waits 15 ms for its data before each step, and the others then wait for it: 15 + 50 + 5 + 4 = 74 ms,
 // including the first and last steps, and 59 with data in time. With 5 all-gathers of 2 ms, rank 3's wait
 // comes before the first one, and its compute between them could not be shorter: 84 and 69 ms.
-TEST(Stragglers, ALateRankIsMendedByTheWhatIfThatIsNamed) {
+TEST(Stragglers, TheSuggestedWhatIfMendsALateRank) {
   const Sandbox sandbox;
   for (const int gathers : {0, 5}) {
     MadeRun run;
@@ -277,7 +277,7 @@ TEST(Stragglers, ALateRankIsMendedByTheWhatIfThatIsNamed) {
 
 // In one of four steps, rank 1 takes 1.8 times as long or is 20 ms late. Mended, all steps take 69 ms. The
 // mended step takes as long as rank 1's previous step, in which rank 1 is fast.
-TEST(Stragglers, ARankThatIsBehindInOneStepIsMendedThere) {
+TEST(Stragglers, ARankThatIsSlowInOneStepIsMendedInThatStep) {
   const Sandbox sandbox;
   const auto mended_ms = [&](const MadeRun& run) {
     const RunResult result =
@@ -297,7 +297,7 @@ TEST(Stragglers, ARankThatIsBehindInOneStepIsMendedThere) {
   EXPECT_NEAR(mended_ms(late), 69, 1e-3);
 }
 
-TEST(Stragglers, RanksThatCannotBeAsTheOthersAreRefused) {
+TEST(Stragglers, InvalidRanksToMendAreRejected) {
   const Sandbox sandbox;
   ASSERT_EQ(sandbox.run("import --kineto" + MadeRun{}.write(sandbox) + " --out run.json").exit_code, 0);
   const auto refused = [&](const std::string& ranks, const std::vector<std::string>& parts) {
@@ -342,7 +342,7 @@ TEST(Stragglers, RanksWithoutATraceAreFound) {
 
 // Rank 2 of 4 takes 1.5 times as long and has no file. The others' all-reduces last 5 + 25 ms, of which 25
 // are not transfer. Links of four times the bandwidth would save 3.75 ms, not 22.5.
-TEST(Stragglers, ReplaysSayThatRanksAreMissingAndRefuseOtherLinks) {
+TEST(Stragglers, ReplaysSayThatRanksAreMissingAndRejectOtherLinks) {
   const Sandbox sandbox;
   MadeRun run;
   run.factor = [](int r, int) { return r == 2 ? 1.5 : 1.0; };
@@ -371,7 +371,7 @@ TEST(Stragglers, ReplaysSayThatRanksAreMissingAndRefuseOtherLinks) {
   EXPECT_EQ(sandbox.run("replay --trace run.json").err.find("finding"), std::string::npos);
 }
 
-TEST(Stragglers, RanksAndSizesThatNoRunHasAreRefused) {
+TEST(Stragglers, ImpossibleRanksAndSizesAreRejected) {
   const Sandbox sandbox;
   MadeRun run;
   run.world_size = 3;  // for 4 ranks in one group
@@ -416,7 +416,7 @@ TEST(Stragglers, CollectivesOfUnequalSizesAndTypesAreFound) {
   EXPECT_NE(sandbox.run("replay --trace run.json").err.find("unequal_collective"), std::string::npos);
 }
 
-TEST(Stragglers, ARankWithoutKernelsIsNamedWithOutAndWithout) {
+TEST(Stragglers, ARankWithoutKernelsIsNamed) {
   const Sandbox sandbox;
   MadeRun run;
   run.has_kernels = [](int r) { return r != 1; };
@@ -441,7 +441,7 @@ TEST(Stragglers, ARankWithoutKernelsIsNamedWithOutAndWithout) {
 
 // Hosts whose clocks differ by 3 ms and a second are aligned by their shared collectives. Without sequence
 // numbers, collectives are matched by time, which requires clocks that agree.
-TEST(Stragglers, ClocksThatCouldBeAlignedAreNoFinding) {
+TEST(Stragglers, AlignedClocksAreNoFinding) {
   const Sandbox sandbox;
   MadeRun run;
   run.clock_ms = [](int r, int) { return r == 1 ? 3.0 : r == 2 ? 1000.0 : 0.0; };

@@ -59,7 +59,7 @@ TEST(Study, RankCorrelationCountsPairs) {
   EXPECT_EQ(rank_correlation(Points{{1, 1}}), 0);
 }
 
-TEST(Study, GainIsThatOfTheBetterReadingOverTheBetterBaseline) {
+TEST(Study, GainComparesTheBetterReadingWithTheBetterBaseline) {
   constexpr std::array<std::string_view, 2> kByHand = {"pytorch-hand", "megatron-hand"};
   const CellResult cell = cell_of({}, 1.5);
   const auto gain = gain_of(cell, kByHand);
@@ -134,7 +134,7 @@ TEST(Study, BaselinesSetByHandAreTheSmallestThatFit) {
 }
 
 // The second run takes all figures from the folder, including measured ones, so it writes the same bytes.
-TEST(Study, GoesOnWhereItWas) {
+TEST(Study, ResumesAfterItsLastCell) {
   const Sandbox sandbox;
   const RunResult first = sandbox.run("study --study idle --out s --format json");
   ASSERT_EQ(first.exit_code, 0) << first.err;
@@ -164,7 +164,7 @@ TEST(Study, GoesOnWhereItWas) {
   EXPECT_NE(third.err.find(" s\n"), std::string::npos) << third.err;
 }
 
-TEST(Study, WhatCannotBeRunIsRefused) {
+TEST(Study, UnsupportedStudiesAreRejected) {
   const Sandbox sandbox;
   expect_error(sandbox.run("study --study best --out s"), {"--study", "end-to-end", "best"});
   const RunResult result = sandbox.run("study --study idle --out s --data-folder nowhere");

@@ -89,7 +89,7 @@ TEST_F(SweepErrors, OptionsOfTheSearchForOtherPlanners) {
   expect_refused("options", {"--seed-plans none.json"}, {"axes.options[0]", "'--seed-plans' is not allowed"});
 }
 
-TEST_F(SweepErrors, ATextWhereANumberBelongs) {
+TEST_F(SweepErrors, ATextInPlaceOfANumber) {
   write("spec.json", spec());
   ASSERT_EQ(run_into("edited.sqlite").exit_code, 0);
   Database(sandbox_.path("edited.sqlite"), Database::Mode::write).execute("UPDATE cells SET mfu = 'abc'");
@@ -108,7 +108,7 @@ TEST_F(SweepErrors, ABadRecordFailsOnceBeforeAnyCell) {
   EXPECT_FALSE(sandbox_.has("a.sqlite"));
 }
 
-TEST_F(SweepErrors, NodesBesideAClusterThatHasItsOwn) {
+TEST_F(SweepErrors, NodesForAClusterWithItsOwnNodes) {
   json text = spec({{"cluster", {"a100-80g:1+h100:1"}}});
   text["axes"].erase("nodes");
   write("spec.json", text);
@@ -201,7 +201,7 @@ TEST_F(SweepErrors, InAWriteProtectedDatabase) {
   EXPECT_EQ(sandbox_.run("sweep export --db a.sqlite").exit_code, 0);
 }
 
-TEST_F(SweepErrors, WhereInputsHaveChanged) {
+TEST_F(SweepErrors, ChangedInputs) {
   write("spec.json", spec());
   ASSERT_EQ(run_into("a.sqlite").exit_code, 0);
   const std::string text = testing::read_all(sandbox_.path("small.csv"));
@@ -211,7 +211,7 @@ TEST_F(SweepErrors, WhereInputsHaveChanged) {
   expect_error(sandbox_.run("sweep export --db a.sqlite b.sqlite"), {"b.sqlite", "another 'small.csv'"});
 }
 
-TEST_F(SweepErrors, WhereFilesContradictEachOther) {
+TEST_F(SweepErrors, ContradictoryFiles) {
   write("spec.json", spec());
   ASSERT_EQ(run_into("a.sqlite").exit_code, 0);
   ASSERT_EQ(run_into("b.sqlite").exit_code, 0);

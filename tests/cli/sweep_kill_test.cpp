@@ -115,7 +115,7 @@ TEST_F(SweepKill, LosesNothingAndRunsNothingTwice) {
   expect_nothing_lost(SIGKILL);
 }
 
-TEST_F(SweepKill, NorWhenInterrupted) {
+TEST_F(SweepKill, AnInterruptLosesNothingAndRunsNothingTwice) {
   expect_nothing_lost(SIGINT);
 }
 

@@ -173,7 +173,7 @@ TEST(SweepPicture, SeedsHaveBarsAndLinesShapesOfTheirOwn) {
 
 // Two of three seeds of 1 and 3 have a result; the third is not in the mean of 2, and the point says so.
 // Nodes 4, of which no seed has one, make no point.
-TEST(SweepPicture, MarksMeansOfSomeSeedsAlone) {
+TEST(SweepPicture, MarksMeansOfOnlySomeSeeds) {
   std::vector<SweepRow> rows = {row(1, 1, "a", 1), row(1, 2, "a", 9), row(1, 3, "a", 3),
                                 row(2, 1, "a", 4), row(2, 2, "a", 4), row(4, 1, "a", 9)};
   for (const std::size_t failed : {1, 5}) rows[failed][Measure::status] = "infeasible";
@@ -233,7 +233,7 @@ TEST(SweepPicture, LongNamesAreShortenedAndKeptUnderThePointer) {
 
 using SweepPlot = testing::SweepTest;
 
-TEST_F(SweepPlot, DrawsWhatRan) {
+TEST_F(SweepPlot, DrawsFinishedCells) {
   sweep(
       spec({{"nodes", {1, 2}}, {"seed", {1, 2}}, {"model", {"llava-ov-llama3-8b", "llava-ov-qwen2.5-72b"}}}),
       "a.sqlite");
@@ -247,7 +247,7 @@ TEST_F(SweepPlot, DrawsWhatRan) {
 }
 
 // One of three seeds has no result: the table for people and standard error say so, programs have the counts.
-TEST_F(SweepPlot, MeansOfSomeSeedsAreNotComparedInSilence) {
+TEST_F(SweepPlot, NotesComparedMeansOfOnlySomeSeeds) {
   sweep(spec({{"scheduler", {"lpt", "random"}}, {"seed", {1, 2, 3}}}), "a.sqlite");
   const testing::RunResult whole = sandbox_.run("sweep export --db a.sqlite --over-seeds");
   EXPECT_EQ(whole.out.find("note"), std::string::npos) << whole.out;

@@ -77,7 +77,7 @@ class SweepCells : public testing::SweepTest {
   }
 };
 
-TEST_F(SweepCells, AreWhatPlanScheduleAndSimulateGive) {
+TEST_F(SweepCells, EqualPlanScheduleAndSimulate) {
   const json counts =
       sweep(spec({{"nodes", {1, 2}},
                   {"intra_node_bandwidth", {1, 0.5}},
@@ -110,7 +110,7 @@ TEST_F(SweepCells, AreWhatPlanScheduleAndSimulateGive) {
 }
 
 // The search plans with lpt's microbatches, whichever scheduler the cell then uses.
-TEST_F(SweepCells, OfTheSearchAreThoseOfAPlanByLpt) {
+TEST_F(SweepCells, SearchPlansWithLptWhateverTheScheduler) {
   sweep(spec({{"planner", {"search"}}, {"scheduler", {"lpt", "auto"}}, {"options", {"--budget 20000"}}}),
         "a.sqlite");
   const json cells = rows("a.sqlite");
@@ -119,7 +119,7 @@ TEST_F(SweepCells, OfTheSearchAreThoseOfAPlanByLpt) {
   for (const json& row : cells) expect_as_by_hand(row);
 }
 
-TEST_F(SweepCells, TakeSamplesAsTheRecordsThatTheyAreMadeOf) {
+TEST_F(SweepCells, TakeSamplesLikeTheirRecords) {
   ASSERT_EQ(
       sandbox_.run("data --data small.csv --model llava-ov-llama3-8b --samples-out samples.json").exit_code,
       0);
@@ -138,7 +138,7 @@ TEST_F(SweepCells, TakeSamplesAsTheRecordsThatTheyAreMadeOf) {
 
 // A batch of 16 takes each of two records 8 times, so its mean and deviation equal the two records':
 // for a and b they are (a + b) / 2 and |a - b| / 2. Without images nothing is encoded.
-TEST_F(SweepCells, SayWhatTheDataIsLike) {
+TEST_F(SweepCells, DescribeTheData) {
   std::istringstream lines(testing::read_all(sandbox_.path("small.csv")));
   std::string header;
   std::getline(lines, header);
@@ -280,7 +280,7 @@ TEST_F(SweepCells, ReadBackFromCsvAsFromJson) {
 
 // A planner that does not choose recomputation itself uses more of it than it needs. A note says so, and with
 // --best-parts the planner chooses it.
-TEST_F(SweepCells, PlannersThatLeavePartsChooseThemWhereAsked) {
+TEST_F(SweepCells, PlannersChooseFreePartsOnRequest) {
   write("spec.json", spec({{"planner", {"dflop-expected", "pytorch"}},
                            {"options", {"default", "--best-parts"}},
                            {"gbs", {32}}}));
@@ -305,7 +305,7 @@ TEST_F(SweepCells, OptionsAreAnAxis) {
   }
 }
 
-TEST_F(SweepCells, ChangedDataContinueWithTheCellsThatTheyDoNotConcern) {
+TEST_F(SweepCells, ChangedDataKeepUnaffectedCells) {
   testing::write_all(sandbox_.path("other.csv"), testing::read_all(sandbox_.path("small.csv")));
   const nlohmann::json text = spec({{"data", {"small.csv", "other.csv"}}});
   EXPECT_EQ(sweep(text, "a.sqlite")["ok"], 2);
@@ -320,7 +320,7 @@ TEST_F(SweepCells, ChangedDataContinueWithTheCellsThatTheyDoNotConcern) {
   EXPECT_EQ(sweep(text, "a.sqlite")["finished_before"], 2);
 }
 
-TEST_F(SweepCells, CellsSayWhatMadeThem) {
+TEST_F(SweepCells, NameTheirDflopVersion) {
   sweep(spec(), "a.sqlite");
   Database database(sandbox_.path("a.sqlite").string(), Database::Mode::read);
   Statement made(database, "SELECT made_by FROM cells JOIN runs USING (run)");

@@ -12,7 +12,7 @@ const Table kTable = {
     {{"plan", "plan"}, {"gap", "gap %", 1, 100}, {"file_name", "file_name"}, {"bytes", "GiB", 1, 0x1p-30}},
     {{"E tp1 | L tp2", 0.25, "a_b*c", std::int64_t{3} << 30}, {"x", Cell(), "$5 & \\n", 0}}};
 
-TEST(Table, MarkdownEscapesWhatItWouldTakeForItsOwn) {
+TEST(Table, MarkdownEscapesItsSyntax) {
   EXPECT_EQ(to_markdown(kTable),
             "| plan | gap % | file\\_name | GiB |\n"
             "| --- | ---: | --- | ---: |\n"
@@ -22,7 +22,7 @@ TEST(Table, MarkdownEscapesWhatItWouldTakeForItsOwn) {
   EXPECT_EQ(to_markdown(brackets), "| \\[a\\](b) |\n| --- |\n| &lt;b>\\~\\` |\n");
 }
 
-TEST(Table, LatexEscapesItsTenSpecialCharactersAndThoseOfOtherFonts) {
+TEST(Table, LatexEscapesSpecialCharacters) {
   EXPECT_EQ(to_latex(kTable),
             "% needs \\usepackage{booktabs}\n"
             "\\begin{tabular}{lrlr}\n"

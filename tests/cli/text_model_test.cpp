@@ -62,7 +62,7 @@ TEST_F(TextModel, HasNoPlanWithEncoderRanks) {
 }
 
 /// Losses equal one rank's under every plan, except that f32 sums run in another order.
-TEST_F(TextModel, TrainsAlikeUnderEveryPlan) {
+TEST_F(TextModel, HasTheSameLossesUnderEveryPlan) {
   const json expected = losses("");
   for (const char* wish : {"--tp 2 --microbatches 2", "--pp 2 --order zb-h1 --microbatches 4",
                            "--pp 2 --dp 2 --order 1f1b --microbatches 2"}) {

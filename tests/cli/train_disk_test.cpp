@@ -60,7 +60,7 @@ struct TrainDisk : ::testing::Test {
   }
 };
 
-TEST_F(TrainDisk, LeavesTheCheckpointBefore) {
+TEST_F(TrainDisk, KeepsThePreviousCheckpoint) {
   const std::vector<double> whole = losses(train("--steps 3 --tp 2 --pp 2 --microbatches 2"));
   ASSERT_EQ(whole.size(), 3U);
   const std::string run = "--tp 2 --pp 2 --microbatches 2 --checkpoint run --every 1 ";

@@ -46,7 +46,7 @@ struct TrainFolder : ::testing::Test {
 };
 
 /// With a learning rate of 0 the weights stay unchanged, so the output has all bytes of the input.
-TEST_F(TrainFolder, WritesWhatItRead) {
+TEST_F(TrainFolder, WritesTheWeightsThatItRead) {
   const std::string from = kModels + "internvl-300m-style";
   const RunResult result = train("--model " + from + " --steps 1 --learning-rate 0 --export out");
   ASSERT_EQ(result.exit_code, 0) << result.err;
@@ -77,7 +77,7 @@ TEST_F(TrainFolder, WritesTheSameWithAndWithoutCheckpoints) {
 }
 
 /// The learning rate that suits random weights would ruin a released model.
-TEST_F(TrainFolder, WantsALearningRateForWeightsOfAFolder) {
+TEST_F(TrainFolder, NeedsALearningRateForWeightsOfAFolder) {
   const std::string run = "train --data d.csv --gbs 4 --steps 1 --model " + kModels + "internvl-300m-style ";
   testing::expect_error(sandbox.run(run),
                         {"option '--learning-rate'", "0.01 is meant for random weights", "as 1e-5"});
@@ -85,7 +85,7 @@ TEST_F(TrainFolder, WantsALearningRateForWeightsOfAFolder) {
   EXPECT_EQ(sandbox.run(run + "--random-weights").exit_code, 0);
 }
 
-TEST_F(TrainFolder, SaysBeforeTrainingThatAnExportHasNoPlace) {
+TEST_F(TrainFolder, RejectsExportsOverFilesBeforeTraining) {
   std::filesystem::create_directory(sandbox.path("out"));
   testing::write_all(sandbox.path("out/kept"), "x");
   testing::expect_error(train("--model " + kModels + "internvl-300m-style --steps 1 --export out"),
@@ -93,7 +93,7 @@ TEST_F(TrainFolder, SaysBeforeTrainingThatAnExportHasNoPlace) {
   EXPECT_TRUE(sandbox.has("out/kept"));
 }
 
-TEST_F(TrainFolder, ExportsNotOverTheWorkingFolderNorIntoCheckpoints) {
+TEST_F(TrainFolder, RejectsExportsIntoTheWorkingFolderOrCheckpoints) {
   const std::string run = "--model " + kModels + "internvl-300m-style --steps 1 ";
   for (const char* folders : {"--export o --checkpoint o/c", "--export c/o --checkpoint c",
                               "--export o --checkpoint o", "--export o --checkpoint o.part"}) {
@@ -120,7 +120,7 @@ TEST_F(TrainFolder, ExportsWhatItsConfigSays) {
   EXPECT_EQ(testing::read_all(sandbox.path("out/config.json")), expected);
 }
 
-TEST_F(TrainFolder, SaysWhereWeightsAreNoNumbers) {
+TEST_F(TrainFolder, NamesTensorsThatAreNotFinite) {
   std::filesystem::copy(kModels + "llama3", sandbox.path("m"));
   std::string weights = testing::read_all(sandbox.path("m/model.safetensors"));
   weights.replace(weights.size() - 4, 4, "\xFF\xFF\xFF\xFF");  // NaN in any dtype
@@ -134,7 +134,7 @@ TEST_F(TrainFolder, SaysWhereWeightsAreNoNumbers) {
   testing::expect_error(train_text("--model m --steps 1"), {"m/model.safetensors", "git lfs pull"});
 }
 
-TEST_F(TrainFolder, SaysBeforeTrainingThatAnExportCannotBeMade) {
+TEST_F(TrainFolder, RejectsImpossibleExportsBeforeTraining) {
   testing::write_all(sandbox.path("file"), "x");
   testing::expect_error(
       train_text("--model " + kModels + "llama3 --steps 1 --export file/out --log log.jsonl"), {"file/out"});
@@ -189,7 +189,7 @@ TEST_F(TrainFolder, SaysThatAPlanWasMadeForAnotherCluster) {
 
 /// Sizes do not define a model completely. With other forms of its layers it is another model, and the
 /// weights do not apply.
-TEST_F(TrainFolder, GoesOnWithNoOtherFormsOfItsLayers) {
+TEST_F(TrainFolder, ResumesOnlyWithTheSameFormsOfLayers) {
   std::filesystem::create_directory(sandbox.path("m"));
   json config = json::parse(testing::read_all(kModels + "llama3/config.json"));
   const auto run = [&](const std::string& options) {
@@ -228,7 +228,7 @@ TEST_F(TrainFolder, NamesTensorsThatItDoesNotUse) {
 }
 
 /// Released configs contradict themselves and their weights about tied embeddings. The weights are right.
-TEST_F(TrainFolder, TiesEmbeddingsAsTheWeightsDo) {
+TEST_F(TrainFolder, TiesEmbeddingsLikeTheWeights) {
   struct Case {
     const char* model;
     bool root, text;
@@ -270,7 +270,7 @@ TEST_F(TrainFolder, ChoosesPlansThatItCanRun) {
   EXPECT_NE(result.err.find("a tp over which the model can be split"), std::string::npos) << result.err;
 }
 
-TEST_F(TrainFolder, RefusesOptionsWithoutEffect) {
+TEST_F(TrainFolder, RejectsOptionsWithoutEffect) {
   const std::string model = "--model " + kModels + "llama3 --steps 1 ";
   testing::expect_error(train_text(model + "--encoder-rate 0.5"), {"--encoder-rate", "has no encoder"});
   testing::expect_error(train_text(model + "--rate-floor 0.5"), {"--rate-floor", "--rate-schedule"});
@@ -282,7 +282,7 @@ TEST_F(TrainFolder, ExportsNothingWithoutAFolder) {
                         {"--export", "folder of a Transformers model"});
 }
 
-TEST_F(TrainFolder, SaysWhatOfAFolderIsMissing) {
+TEST_F(TrainFolder, NamesMissingFilesOfAFolder) {
   std::filesystem::create_directory(sandbox.path("empty"));
   testing::expect_error(train("--model empty --steps 1"), {"folder 'empty'", "config.json"});
   std::filesystem::create_directory(sandbox.path("bare"));
@@ -290,7 +290,7 @@ TEST_F(TrainFolder, SaysWhatOfAFolderIsMissing) {
   testing::expect_error(train("--model bare --steps 1"), {"bare", "model.safetensors"});
 }
 
-TEST_F(TrainFolder, RefusesAnArchitectureByName) {
+TEST_F(TrainFolder, RejectsAnArchitectureByName) {
   std::filesystem::create_directory(sandbox.path("other"));
   testing::write_all(sandbox.path("other/config.json"), R"({"model_type": "mamba"})");
   testing::expect_error(train("--model other --steps 1"), {"key 'model_type'", "\"mamba\"", "qwen2_5_vl"});
@@ -341,7 +341,7 @@ TEST_F(TrainFolder, FiguresAreComplete) {
   EXPECT_EQ(files, 2U);
 }
 
-TEST_F(TrainFolder, RefusesAPeakOfNothing) {
+TEST_F(TrainFolder, RejectsAPeakOfZero) {
   testing::expect_error(train("--steps 1 --peak-tflops 0"), {"--peak-tflops"});
 }
 

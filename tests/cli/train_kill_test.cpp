@@ -104,7 +104,7 @@ struct TrainKill : ::testing::Test {
 /// A step's loss shows which samples it trained on, and the weights and moments of the last checkpoint show
 /// all that was learned. Steps that were killed before their checkpoint was complete occur twice, with equal
 /// results. A repeat of the test (--gtest_repeat) kills at other moments.
-TEST_F(TrainKill, GoesOnToTheBitAfterEachKill) {
+TEST_F(TrainKill, ResumesBitIdenticallyAfterEachKill) {
   finish("whole");
   const std::vector<json> whole = log("whole");
   ASSERT_EQ(whole.size(), static_cast<std::size_t>(kSteps));

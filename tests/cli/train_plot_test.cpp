@@ -67,7 +67,7 @@ TEST(TrainPlot, DrawsARunningMean) {
   EXPECT_EQ(heights.size(), 1U);
 }
 
-TEST(TrainPlot, RefusesWhatIsNoLog) {
+TEST(TrainPlot, RejectsFilesThatAreNoLog) {
   const Sandbox sandbox;
   testing::write_all(sandbox.path("bad.jsonl"),
                      "{\"step\": 1, \"loss\": 4.0}\n{\"step\": 1, \"loss\": \"x\"}\n");
@@ -103,7 +103,7 @@ TEST(ChartCurves, AreThinnedOutToTheExtremesOfEachPixel) {
 }
 
 /// One value of 200 is a hundred times the others: the scale suits the others, and the title reports the cut.
-TEST(ChartCurves, CutOffWhatLiesFarAboveNearlyAll) {
+TEST(ChartCurves, CutOffOutliers) {
   ChartCurve curve;
   for (int i = 0; i < 200; ++i) curve.points.emplace_back(i, i == 3 ? 100.0 : 1.0);
   const std::string svg = curves_svg("", "", {{"panel", {curve}}});

@@ -28,7 +28,7 @@ struct TrainTars : testing::ShardTraining {
 };
 
 /// Three answers that differ in one token are soon memorized.
-TEST_F(TrainTars, LearnsWhatIsThere) {
+TEST_F(TrainTars, MemorizesItsAnswers) {
   const std::vector<double> found = losses(train("--steps 12 --log log.jsonl"));
   ASSERT_EQ(found.size(), 12U);
   EXPECT_NEAR(found.front(), std::log(708.0), 0.7);  // a uniform guess among this many tokens
@@ -39,7 +39,7 @@ TEST_F(TrainTars, LearnsWhatIsThere) {
   EXPECT_GE(json::parse(line)["data_wait_s"].get<double>(), 0.0);
 }
 
-TEST_F(TrainTars, LearnsAlikeUnderOtherPlans) {
+TEST_F(TrainTars, HasTheSameLossesUnderOtherPlans) {
   const std::vector<double> expected = losses(train("--steps 3 --clip-norm 1"));
   const std::vector<double> found =
       losses(train("--steps 3 --clip-norm 1 --tp 2 --pp 2 --microbatches 2 --data-threads 3"));
@@ -47,7 +47,7 @@ TEST_F(TrainTars, LearnsAlikeUnderOtherPlans) {
   for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-3 * expected[i]);
 }
 
-TEST_F(TrainTars, GoesOnWithTheSamplesThatCome) {
+TEST_F(TrainTars, ResumesWithTheNextSamples) {
   const std::vector<double> whole = losses(train("--steps 6"));
   losses(train("--steps 3 --checkpoint c"));
   const std::vector<double> rest = losses(train("--steps 6 --checkpoint c --resume"));
@@ -55,7 +55,7 @@ TEST_F(TrainTars, GoesOnWithTheSamplesThatCome) {
   for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(rest[i], whole[3 + i]);
 }
 
-TEST_F(TrainTars, SaysWhichPictureIsNone) {
+TEST_F(TrainTars, NamesADamagedPicture) {
   write_tar("no.tar", "this is no picture");
   testing::expect_error(train("--steps 1", "no.tar"), {"no.tar", "sample 'one'", ".jpg"});
   const std::string photo = testing::read_all(kIo + "photo.jpg");
@@ -66,7 +66,7 @@ TEST_F(TrainTars, SaysWhichPictureIsNone) {
 }
 
 /// Steps before an undecodable picture are not lost, and the run resumes once the picture is repaired.
-TEST_F(TrainTars, APictureThatIsDamagedCostsNoStep) {
+TEST_F(TrainTars, ADamagedPictureCostsNoStep) {
   const std::string photo = testing::read_all(kIo + "photo.jpg");
   std::filesystem::create_directory(sandbox.path("t"));
   for (int i = 0; i < 6; ++i) write_tar("t/" + std::to_string(i) + ".tar", photo);
@@ -82,7 +82,7 @@ TEST_F(TrainTars, APictureThatIsDamagedCostsNoStep) {
 }
 
 /// Synthetic contents are different data than the contents of files with the same shapes.
-TEST_F(TrainTars, GoesOnWithContentsAsItBegan) {
+TEST_F(TrainTars, ResumesWithTheSameContents) {
   const std::string shard = kIo + "shard-000000.tar";
   ASSERT_EQ(sandbox.run("data --hf hf --index index.json --data " + shard).exit_code, 0);
   ASSERT_EQ(train("--steps 1 --checkpoint c", "index.json").exit_code, 0);
@@ -90,7 +90,7 @@ TEST_F(TrainTars, GoesOnWithContentsAsItBegan) {
                         {"data with fingerprint", "with contents"});
 }
 
-TEST_F(TrainTars, SaysWhatToMakeOfMediaThatAreNotRead) {
+TEST_F(TrainTars, SaysHowToConvertUnsupportedMedia) {
   write_tar("film.tar", "x", "mp4", "<video>");
   testing::expect_error(train("--steps 1", "film.tar"),
                         {"film.tar: sample 'one', .mp4", "frames as pictures .0.jpg", "<image> for each"});
@@ -140,7 +140,7 @@ TEST_F(TrainTars, SaysThatTarsArePackedOrHaveNoSample) {
   testing::expect_error(train("--steps 1", "empty.tar"), {"empty.tar", "expected samples, such as KEY.json"});
 }
 
-TEST_F(TrainTars, AnIndexPlansAsTarsDo) {
+TEST_F(TrainTars, AnIndexPlansLikeTars) {
   const std::string shard = kIo + "shard-000000.tar";
   const RunResult data = sandbox.run("data --hf hf --index index.json --data " + shard);
   ASSERT_EQ(data.exit_code, 0) << data.err;
@@ -155,7 +155,7 @@ TEST_F(TrainTars, AnIndexPlansAsTarsDo) {
   EXPECT_EQ(plan("index.json"), plan(shard));
 }
 
-TEST_F(TrainTars, RefusesWhatDoesNotBelongToTars) {
+TEST_F(TrainTars, RejectsOptionsThatDoNotApplyToTars) {
   testing::expect_error(train("--steps 1 --assume-text 5"), {"--assume-text", "conversations"});
   testing::expect_error(train("--steps 1 --strict"), {"--strict", "conversations"});
   testing::expect_error(train("--steps 1 --chat morse"), {"--chat", "chatml"});

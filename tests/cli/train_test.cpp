@@ -103,7 +103,7 @@ TEST_F(Train, EndsBeforeAStepThatIsNotFinite) {
 
 /// A resumed run keeps its optimizer options except for newly given ones, and has the losses of an
 /// uninterrupted run.
-TEST_F(Train, GoesOnWithTheOptimizerThatItHad) {
+TEST_F(Train, ResumesWithItsOptimizer) {
   const std::string optimizer =
       "--learning-rate 0.002 --clip-norm 1 --beta2 0.9 --rate-schedule cosine --warm-up 1 ";
   const std::string run = "train --format json --data small.csv --gbs 4 --checkpoint run --resume ";
@@ -129,7 +129,7 @@ TEST_F(Train, GoesOnWithTheOptimizerThatItHad) {
 }
 
 /// Options that depend on each other are checked once the run's earlier options are known.
-TEST_F(Train, GoesOnWithOnePartOfASchedule) {
+TEST_F(Train, ResumesWithPartOfASchedule) {
   const std::string run = "train --data small.csv --gbs 4 --checkpoint run --resume ";
   train("--steps 2 --rate-schedule wsd --decay-steps 1 --checkpoint run");
   EXPECT_EQ(sandbox.run(run + "--steps 4 --decay-steps 2").exit_code, 0);
@@ -141,7 +141,7 @@ TEST_F(Train, GoesOnWithOnePartOfASchedule) {
 }
 
 /// If all checkpoints in a folder are damaged, the error says what to do, with and without --resume.
-TEST_F(Train, SaysWhatToDoWithDamagedCheckpoints) {
+TEST_F(Train, SaysHowToHandleDamagedCheckpoints) {
   train("--steps 1 --checkpoint run");
   const std::filesystem::path file = sandbox.path("run/step-00000001/rank-00001.safetensors");
   std::filesystem::resize_file(file, std::filesystem::file_size(file) - 1);
@@ -152,7 +152,7 @@ TEST_F(Train, SaysWhatToDoWithDamagedCheckpoints) {
 }
 
 /// Clipping that came from a plan persists with a plan that does not clip.
-TEST_F(Train, GoesOnWithTheClippingOfItsPlan) {
+TEST_F(Train, ResumesWithTheClippingOfItsPlan) {
   const auto plan = [&](const char* name, const char* options) {
     const std::string make =
         "plan --planner dflop --model tiny-vlm --cluster a100-80g-vtrain:1 --gbs 4 --data small.csv ";
@@ -188,7 +188,7 @@ TEST_F(Train, LossFalls) {
     EXPECT_GT(steps[i]["step_to_step_s"].get<double>(), steps[i]["iteration_s"].get<double>());
 }
 
-TEST_F(Train, GoesOnFromACheckpointAsIfItHadNotStopped) {
+TEST_F(Train, AResumedRunEqualsAnUninterruptedOne) {
   const std::vector<double> whole = losses(train("--steps 8"));
   const std::vector<double> first = losses(train("--steps 5 --checkpoint run --every 2"));
   const std::vector<double> second = losses(train("--steps 8 --checkpoint run --resume"));
@@ -200,7 +200,7 @@ TEST_F(Train, GoesOnFromACheckpointAsIfItHadNotStopped) {
 }
 
 /// The plan of a run may change between checkpoints. The learned result does not.
-TEST_F(Train, GoesOnUnderAnotherPlan) {
+TEST_F(Train, ResumesUnderAnotherPlan) {
   EXPECT_EQ(
       sandbox
           .run("plan --planner dflop --model tiny-vlm --cluster a100-80g-vtrain:1 --gbs 16 --out plan.json "
@@ -231,7 +231,7 @@ TEST_F(Train, LosesNoCheckpointWhenKilled) {
 
 /// Of two runs, one would remove what the other is writing. A killed run leaves nothing behind that must be
 /// removed.
-TEST_F(Train, HasItsCheckpointsToItself) {
+TEST_F(Train, LocksItsCheckpoints) {
   testing::Running first(sandbox, {"train", "--steps", "100000", "--checkpoint", "run", "--every", "1",
                                    "--data", "small.csv", "--gbs", "4"});
   first.wait_until([&] { return !checkpoints("run").empty(); });
@@ -265,7 +265,7 @@ TEST_F(Train, NamesTheCheckpointThatLacksATensor) {
 }
 
 /// A run that writes a checkpoint into a pipe would wait for a reader.
-TEST_F(Train, WhatIsInTheWayOfACheckpointIsSaidBeforeTraining) {
+TEST_F(Train, ObstaclesToCheckpointsAreReportedBeforeTraining) {
   std::filesystem::create_directories(sandbox.path("run"));
   ASSERT_EQ(::mkfifo(sandbox.path("run/step-00000002").c_str(), 0600), 0);
   const RunResult result = sandbox.run("train --steps 3 --data small.csv --gbs 4 --checkpoint run --every 1");
@@ -297,7 +297,7 @@ TEST_F(Train, PlansThatCannotBeTrainedAreNamed) {
   expect("cannot be split over tp 4");
 }
 
-TEST_F(Train, ACheckpointOfAnEarlierVersionIsRefusedInALine) {
+TEST_F(Train, ACheckpointOfAnEarlierVersionIsRejectedInALine) {
   std::filesystem::create_directories(sandbox.path("run"));
   testing::write_all(sandbox.path("run/step-00000005.ckpt"), "DFLOPCKP");
   for (const char* options : {"", " --resume"}) {
@@ -308,7 +308,7 @@ TEST_F(Train, ACheckpointOfAnEarlierVersionIsRefusedInALine) {
 }
 
 /// Each rank writes a file. A changed byte in any file is detected, and the previous checkpoint is used.
-TEST_F(Train, GoesOnFromTheCheckpointBeforeADamagedOne) {
+TEST_F(Train, ResumesFromTheCheckpointBeforeADamagedOne) {
   const std::vector<double> whole = losses(train("--steps 3"));
   train("--steps 2 --checkpoint run --every 1");
   const std::string path = sandbox.path("run/step-00000002/rank-00000.safetensors").string();
@@ -331,7 +331,7 @@ TEST_F(Train, GoesOnFromTheCheckpointBeforeADamagedOne) {
   EXPECT_TRUE(sandbox.has("run/step-00000002.unreadable/checkpoint.json"));
 }
 
-TEST_F(Train, FoldersThatAreNamedAsCheckpointsAreNone) {
+TEST_F(Train, FoldersNamedLikeCheckpointsAreNoCheckpoints) {
   train("--steps 1 --checkpoint run");
   // One folder blocks the removal of old checkpoints, a later one blocks the last checkpoint.
   std::filesystem::create_directories(sandbox.path("run/step-00000000/kept"));
@@ -357,7 +357,7 @@ TEST_F(Train, BeginsARunOfAMillionSteps) {
 
 /// When the terminal closes, a run ends as with SIGINT, with its state and its record. With nohup, which
 /// ignores the signal, it continues.
-TEST_F(Train, EndsInOrderWhenTheTerminalGoes) {
+TEST_F(Train, EndsCleanlyWhenTheTerminalCloses) {
   const auto run_until_hung_up = [&](std::vector<std::string> arguments, const std::string& folder) {
     testing::Running run(sandbox, std::move(arguments));
     run.wait_until([&] { return !checkpoints(folder).empty(); });
@@ -379,13 +379,13 @@ TEST_F(Train, EndsInOrderWhenTheTerminalGoes) {
 }
 
 /// `tee` or another reader of the progress may exit before the run.
-TEST_F(Train, GoesOnWhereNobodyReadsItsProgress) {
+TEST_F(Train, ContinuesIfNobodyReadsItsProgress) {
   sandbox.run("train --steps 5 --gbs 4 --data small.csv --checkpoint run 2>&1 | true");
   EXPECT_EQ(checkpoints("run"), std::vector<std::int64_t>{5});
 }
 
 /// A scheduler's random draws in a step do not depend on where the run started.
-TEST_F(Train, GoesOnToTheBitWithSchedulesByChance) {
+TEST_F(Train, ResumesBitIdenticallyWithRandomSchedules) {
   for (const char* scheduler : {"random", "local-search"}) {
     const std::string options = std::string("--scheduler ") + scheduler + " --gbs 8 --checkpoint ";
     const std::vector<double> whole = losses(train(options + scheduler + "-w --steps 6"));
@@ -395,7 +395,7 @@ TEST_F(Train, GoesOnToTheBitWithSchedulesByChance) {
   }
 }
 
-TEST_F(Train, SaysBeforeItReadsDataWhatIsWrong) {
+TEST_F(Train, ChecksOptionsBeforeReadingData) {
   const auto refuses = [&](const std::string& options, const std::vector<std::string>& parts) {
     testing::expect_error(sandbox.run("train --steps 1 --data none.csv " + options), parts);
   };
@@ -417,14 +417,14 @@ TEST_F(Train, FilesHaveNamesOfTheirOwn) {
   EXPECT_EQ(testing::read_all(sandbox.path("r.yaml")), "seed: 1\n");
 }
 
-TEST_F(Train, RefusesThreadsThatWouldReadNothing) {
+TEST_F(Train, RejectsThreadsWithNothingToRead) {
   testing::expect_error(sandbox.run("train --steps 1 --gbs 4 --data small.csv --data-threads 2"),
                         {"--data-threads", "tars and token ids"});
 }
 
 /// Replaying the recorded durations of one live step gives that step's makespan, except for time outside
 /// spans.
-TEST_F(Train, RecordsWhatReplayTakes) {
+TEST_F(Train, RecordsTheInputOfReplay) {
   train("--steps 3 --record run.json.gz");
   const RunResult replayed = sandbox.run("replay --trace run.json.gz --iteration 2 --format json");
   EXPECT_EQ(replayed.exit_code, 0) << replayed.err;
@@ -462,7 +462,7 @@ TEST_F(Train, RunsThePlanThatIsSimulated) {
 }
 
 /// One line gives the reason, the same as in `dflop devices`. A machine with a GPU trains on it.
-TEST_F(Train, OnAGpuOrSaysWhyNot) {
+TEST_F(Train, RunsOnAGpuOrSaysWhyNot) {
   const RunResult devices = sandbox.run("devices");
   for (const std::string command : {"train --steps 2", "profile --model tiny-vlm --budget-s 0.5"}) {
     const RunResult result = sandbox.run(command + " --device cuda");
@@ -477,7 +477,7 @@ TEST_F(Train, OnAGpuOrSaysWhyNot) {
 
 /// bf16 rounds, so its losses are close but not equal to f32's. Its checkpoint holds master weights,
 /// from which a run in f32 resumes.
-TEST_F(Train, InBf16) {
+TEST_F(Train, TrainsInBf16) {
   const std::vector<double> f32 = losses(train("--steps 3"));
   const std::vector<double> bf16 = losses(train("--steps 3 --dtype bf16 --checkpoint run"));
   ASSERT_EQ(bf16.size(), f32.size());
@@ -487,7 +487,7 @@ TEST_F(Train, InBf16) {
   EXPECT_NEAR(next, losses(train("--steps 4")).at(3), 0.02 * next);
 }
 
-TEST_F(Train, RefusesWhatItCannotDo) {
+TEST_F(Train, RejectsUnsupportedOptions) {
   train("--steps 1 --gbs 16 --checkpoint run");
   const auto refused = [&](const std::string& options, int code, const std::string& message) {
     const RunResult result = sandbox.run("train --data small.csv " + options);

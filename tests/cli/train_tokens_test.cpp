@@ -30,14 +30,14 @@ TEST_F(TrainTokens, LearnsPackedWords) {
   EXPECT_LT(found.back(), 0.8 * found.front());
 }
 
-TEST_F(TrainTokens, LearnsAlikeUnderOtherPlans) {
+TEST_F(TrainTokens, HasTheSameLossesUnderOtherPlans) {
   const std::vector<double> expected = losses(train("--steps 3"));
   const std::vector<double> found = losses(train("--steps 3 --tp 2 --pp 2 --microbatches 2", kText + ".idx"));
   ASSERT_EQ(found.size(), expected.size());
   for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-3 * expected[i]);
 }
 
-TEST_F(TrainTokens, GoesOnToTheBit) {
+TEST_F(TrainTokens, ResumesBitIdentically) {
   const std::vector<double> whole = losses(train("--steps 6 --sequence-length 50"));
   losses(train("--steps 3 --sequence-length 50 --checkpoint c"));
   const std::vector<double> rest = losses(train("--steps 6 --sequence-length 50 --checkpoint c --resume"));
@@ -71,7 +71,7 @@ TEST_F(TrainTokens, EvaluatesOnAnotherKindOfData) {
   testing::expect_error(train("--steps 1 --assume-text 99 --eval-data " + tar), {"--assume-text", "records"});
 }
 
-TEST_F(TrainTokens, RefusesWhatDoesNotFit) {
+TEST_F(TrainTokens, RejectsMismatchedData) {
   testing::expect_error(train("--steps 1 --chat qwen2"), {"--chat", "token ids"});
   testing::expect_error(train("--steps 1 --sequence-length 99999999"), {"--sequence-length"});
   testing::expect_error(train("--steps 1 --sequence-length 8", kSource + "/tests/golden/io/shard-000000.tar"),

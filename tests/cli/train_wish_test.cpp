@@ -21,7 +21,7 @@ struct TrainWish : ::testing::Test {
   }
 };
 
-TEST_F(TrainWish, RunsThePlanThatIsAskedFor) {
+TEST_F(TrainWish, RunsTheRequestedPlan) {
   const RunResult result =
       train("--layout uniform --tp 1 --pp 2 --dp 1 --microbatches 4 --order zb-h1 --record r.json");
   ASSERT_EQ(result.exit_code, 0) << result.err;
@@ -30,18 +30,18 @@ TEST_F(TrainWish, RunsThePlanThatIsAskedFor) {
   EXPECT_EQ(record["iterations"][0]["groups"]["first_rank"], json({0, 1}));
 }
 
-TEST_F(TrainWish, SaysWhichWishIsInTheWay) {
+TEST_F(TrainWish, NamesTheOptionThatRulesOutAllPlans) {
   const RunResult result = train("--tp 3");
   EXPECT_EQ(result.exit_code, 3);
   EXPECT_NE(result.err.find("no plan satisfies these options: --tp 3 does not divide"), std::string::npos)
       << result.err;
 }
 
-TEST_F(TrainWish, APlanFileIsNotWishedOtherwise) {
+TEST_F(TrainWish, OptionsDoNotCombineWithAPlanFile) {
   testing::expect_error(train("--plan p.json --pp 2"), {"--pp", "cannot be combined with '--plan'"});
 }
 
-TEST_F(TrainWish, SumsUpTheStepsWithoutTheFirst) {
+TEST_F(TrainWish, SummarizesTheStepsWithoutTheFirst) {
   const RunResult result = train("");
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const json steps = testing::rows_of(result.out);
@@ -55,7 +55,7 @@ TEST_F(TrainWish, SumsUpTheStepsWithoutTheFirst) {
   EXPECT_NE(result.err.find(" tokens/s"), std::string::npos) << result.err;
 }
 
-TEST_F(TrainWish, AsksForDataWhereTheUsualOnesAreNot) {
+TEST_F(TrainWish, AsksForDataIfTheDefaultIsMissing) {
   std::filesystem::remove(sandbox.path("traces"));
   testing::expect_error(sandbox.run("train --steps 1"),
                         {"option '--data'", "vision_mix.csv is not in this folder"});

@@ -69,7 +69,7 @@ double total(const std::vector<double>& seconds, std::size_t begin, std::size_t 
   return sum;
 }
 
-TEST(TrainingCorrection, LearnsWhatIsSlowAndSchedulesWithIt) {
+TEST(TrainingCorrection, LearnsSlowShapesAndSchedulesWithThem) {
   const SlowRun run;
   TrainingCorrection correction(run.base, run.plan, run.target, run.scheduler, 3, std::nullopt);
   std::vector<double> corrected;
@@ -93,7 +93,7 @@ TEST(TrainingCorrection, LearnsWhatIsSlowAndSchedulesWithIt) {
   EXPECT_LT(total(corrected, 30, 60), 0.98 * total(plain, 30, 60));
 }
 
-TEST(TrainingCorrection, RestsWhereNothingIsSlow) {
+TEST(TrainingCorrection, SwitchesOffIfNothingIsSlow) {
   SlowRun run;
   TrainingCorrection correction(run.base, run.plan, run.target, run.scheduler, 3, SwitchRule::published);
   bool rested = false;
@@ -110,7 +110,7 @@ TEST(TrainingCorrection, RestsWhereNothingIsSlow) {
   EXPECT_TRUE(correction.state().learned().fits().empty());
 }
 
-TEST(TrainingCorrection, WhatWasCurrentStaysAsItWas) {
+TEST(TrainingCorrection, EarlierModelsDoNotChange) {
   const SlowRun run;
   TrainingCorrection correction(run.base, run.plan, run.target, run.scheduler, 3, std::nullopt);
   const std::shared_ptr<const CostModel> first = correction.current();

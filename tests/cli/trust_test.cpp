@@ -43,7 +43,7 @@ TEST(Spread, IsStudentsInterval) {
 // Peaks at the quantiles of a distribution reproduce its tail. Gumbel's F(x) = exp(-exp(-x)) leaves 1 - F(5)
 // = 0.0067 above 5. F(x) = exp(-(1 - x)^2) ends at 1: it leaves 1 - F(0.9) = 1 - exp(-0.01) above 0.9, and
 // nothing above 1.1, whatever a Gumbel distribution of the same mean and variance would leave.
-TEST(Headroom, ChanceIsThatOfAnExtremeValueDistribution) {
+TEST(Headroom, ChanceComesFromAnExtremeValueDistribution) {
   std::vector<double> gumbel;
   std::vector<double> ending;
   for (int i = 0; i < 1000; ++i) {
@@ -137,7 +137,7 @@ TEST(Headroom, LongSamplesAreKeptWithinMemoryByAnotherOrderOfBins) {
 
 // The real mix has one video that is much longer than all others and occurs once per pass. If its batches
 // fit, no other batch needs more: a whole pass of 250 batches with LPT confirms this.
-TEST(Headroom, OneLongSampleThatFitsIsNoDanger) {
+TEST(Headroom, OneLongSampleThatFitsIsNoRisk) {
   const testing::Sandbox sandbox;
   const std::string data = "--data traces/datasets/vision_mix.csv ";
   const testing::RunResult planned = sandbox.run(
@@ -164,7 +164,7 @@ TEST(Headroom, OneLongSampleThatFitsIsNoDanger) {
 
 // With tp 1 and no recomputation, a sample of 32,000 tokens needs 115 GiB. A plan for the planned batches,
 // which do not have it, is better than none if a note says so.
-TEST(Headroom, APlanThatHoldsNoLongSampleIsSaidToBeForThePlannedBatches) {
+TEST(Headroom, APlanWithoutMemoryForLongSamplesIsReported) {
   const testing::Sandbox sandbox;
   std::string records =
       "id,source,subset,modality,media,n_images,images,video_s,video_fps,video_frames,video_wh,audio_s,"
@@ -231,7 +231,7 @@ TEST_F(Roles, LinksOfTensorParallelGroupsAreLinks) {
 }
 
 // The tp groups start at ranks 0, 2, 4 and 6. Each is slowed here by its own rank, one after another.
-TEST_F(Roles, WorstAndEachAreThoseOfAllGpus) {
+TEST_F(Roles, WorstAndEachCoverAllGpus) {
   double worst = 0;
   double sum = 0;
   int worst_gpu = -1;
@@ -318,7 +318,7 @@ TEST_F(Roles, SweepsMarkPlansThatDoNotHoldFurtherBatches) {
 
 // auto minimizes the makespan for megatron's plans and the published objective for dflop's plans, which
 // request it.
-TEST_F(Roles, SweepsSayWhereOneSchedulerHasUnlikeObjectives) {
+TEST_F(Roles, SweepsNoteASchedulerWithDifferentObjectives) {
   const auto noted = [&](json text) {
     text["axes"]["planner"] = {"megatron", "dflop"};
     write("spec.json", text);

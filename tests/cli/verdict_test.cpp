@@ -123,7 +123,7 @@ TEST(VerdictTest, AQuietMachineSettlesTenPercentInFortySteps) {
   EXPECT_GE(draw(quiet(0.015), 20, 0.1, 0).refuted, 0.99 * kDraws);
 }
 
-TEST(VerdictTest, CannotSayWhereItCannot) {
+TEST(VerdictTest, CannotSayIfNoiseIsTooLarge) {
   // 4 % of noise in each step is 4 % in each block of two pairs: five blocks cannot distinguish 2 % from
   // zero.
   const Counts counts = draw(loaded(), 10, 0.02, 0.0);

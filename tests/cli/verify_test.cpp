@@ -30,7 +30,7 @@ struct Verify : ::testing::Test {
   }
 };
 
-TEST_F(Verify, TellsThatARankIsSlow) {
+TEST_F(Verify, ReportsASlowRank) {
   const RunResult result = verify("--slow 0:10 --steps 12 --warm-up 1 --format json --out v");
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const json report = json::parse(result.out);
@@ -67,7 +67,7 @@ TEST_F(Verify, PredictsOrdersFromARecording) {
   EXPECT_NE(result.err.find("r.json:\n  made by"), std::string::npos) << result.err;
 }
 
-TEST_F(Verify, RefusesWhatCannotBeCompared) {
+TEST_F(Verify, RejectsRunsThatCannotBeCompared) {
   testing::expect_error(verify(""), {"at least two things to compare", "--orders", "--slow"});
   testing::expect_error(verify("--orders 1f1b,gpip"), {"--orders", "gpip", "did you mean 'gpipe'"});
   testing::expect_error(verify("--slow 0"), {"--slow", "RANK:FACTOR"});
@@ -82,14 +82,14 @@ TEST_F(Verify, RefusesWhatCannotBeCompared) {
   testing::expect_error(sandbox.run("check difference --plans p.json q.json --data d.csv"), {"q.json"});
 }
 
-TEST_F(Verify, RefusesARecordingOfAnotherDevice) {
+TEST_F(Verify, RejectsARecordingOfAnotherDevice) {
   ASSERT_EQ(sandbox.run("schedule --plan p.json --data d.csv --iterations 2 --out s.json").exit_code, 0);
   ASSERT_EQ(sandbox.run("simulate --plan p.json --schedule s.json --out sim.json").exit_code, 0);
   testing::expect_error(verify("--orders 1f1b,gpipe --steps 10 --trace sim.json"),
                         {"sim.json", "device 'host'", "found one of 'simulated'", "--mixed"});
 }
 
-TEST_F(Verify, RefusesARankThatIsNotThere) {
+TEST_F(Verify, RejectsAMissingRank) {
   const RunResult result = verify("--slow 7:2 --steps 10");
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_NE(result.err.find("begins a tp group of the first plan: 0, 1, found '7'"), std::string::npos)

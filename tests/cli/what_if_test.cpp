@@ -64,7 +64,7 @@ TEST_F(WhatIfCommand, SharesABus) {
   EXPECT_DOUBLE_EQ(makespan("--network none"), 0.090);
 }
 
-TEST_F(WhatIfCommand, SaysWhoStalls) {
+TEST_F(WhatIfCommand, NamesStalledGroups) {
   const RunResult result = run("--fail rank=1:0.03 --format json");
   EXPECT_EQ(result.exit_code, 3);
   EXPECT_NE(result.err.find("2 of 2 stages stall"), std::string::npos) << result.err;
@@ -77,7 +77,7 @@ TEST_F(WhatIfCommand, SaysWhoStalls) {
 }
 
 /// The run ends after 96 ms, before 5 s, but a failure at 30 ms stops it. Half the time is not a slowdown.
-TEST_F(WhatIfCommand, NotesConditionsThatDoNotDoWhatTheyAreCalled) {
+TEST_F(WhatIfCommand, NotesConditionsWithoutTheNamedEffect) {
   const RunResult late = run("--fail rank=1:5");
   EXPECT_EQ(late.exit_code, 0);
   EXPECT_NE(late.err.find("'--fail' changes nothing: no rank had work left"), std::string::npos) << late.err;
@@ -104,7 +104,7 @@ TEST_F(WhatIfCommand, RepeatsWithJitterTheSameForASeed) {
 
 // Without jitter rank 1 is done at 73 ms, so a failure at 75 ms stops exactly the runs that jitter makes
 // slow.
-TEST_F(WhatIfCommand, CountsRunsThatStallApart) {
+TEST_F(WhatIfCommand, CountsStalledRunsSeparately) {
   const RunResult result = run("--jitter 0.1 --fail rank=1:0.075 --repeat 50 --format json");
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const json spread = json::parse(result.out)["distribution"];
@@ -116,7 +116,7 @@ TEST_F(WhatIfCommand, CountsRunsThatStallApart) {
   EXPECT_LT(spread["most_s"], all["most_s"]);
 }
 
-TEST_F(WhatIfCommand, RefusesWhatItCannotRead) {
+TEST_F(WhatIfCommand, RejectsConditionsThatItCannotRead) {
   expect_refused("--slow rank=2:2", "'--slow': expected a rank from 0 to 1, found 'rank=2'");
   expect_refused("--slow stage=9:2",
                  "'--slow': expected one of the stages 0 (stage 0), 1 (stage 1), found 'stage=9'");
@@ -136,7 +136,7 @@ TEST_F(WhatIfCommand, RefusesWhatItCannotRead) {
 }
 
 // Each number is allowed, but together they exceed 64 bits of nanoseconds, 292 years.
-TEST_F(WhatIfCommand, RefusesConditionsThatAreTooMuchTogether) {
+TEST_F(WhatIfCommand, RejectsConditionsThatAreTooMuchTogether) {
   expect_refused("--slow rank=0:1e6 --slow stage=0:1e6",
                  "'--slow': expected factors of a rank whose "
                  "product is from 1e-06 to 1000000");
@@ -149,7 +149,7 @@ TEST_F(WhatIfCommand, RefusesConditionsThatAreTooMuchTogether) {
 }
 
 // 200,000 s of forwards, each 1e6 times as long: 2e11 s.
-TEST_F(WhatIfCommand, RefusesOperationsThatAreTooLong) {
+TEST_F(WhatIfCommand, RejectsOperationsThatAreTooLong) {
   testing::write_all(sandbox_.path("p.json"), R"({"schema": "dflop.pipeline", "version": 1,
       "schedule": "gpipe", "stages": 1, "microbatches": 2, "forward_s": 100000, "backward_s": 1})");
   expect_refused("--slow rank=0:1e6", "conditions: expected operations of at most 1e+09 s");
@@ -235,7 +235,7 @@ json explained(const Sandbox& sandbox, const std::string& options) {
 // tp 4, dp 4 on nodes of 8: two groups per node reduce, so their rings share node_ring_bandwidth, 12.5e9 B/s
 // of the preset. A higher inter_node bandwidth then changes nothing, twice the ring bandwidth halves the ring
 // time, and without the ring limit inter_node is the bound.
-TEST(LinkBandwidth, SaysWhatBindsAReduction) {
+TEST(LinkBandwidth, NamesTheLimitOfAReduction) {
   const Sandbox sandbox;
   write_two_nodes(sandbox);
   const json plain = explained(sandbox, "")["reductions"][0];
@@ -252,7 +252,7 @@ TEST(LinkBandwidth, SaysWhatBindsAReduction) {
   EXPECT_EQ(explained(sandbox, "--node-ring-bandwidth 25GB/s")["reductions"][0], rings);
 }
 
-TEST(LinkBandwidth, IsRefusedWithoutAUnit) {
+TEST(LinkBandwidth, IsRejectedWithoutAUnit) {
   const Sandbox sandbox;
   for (const char* value : {"400", "x0", "400Gb", "1e7GB/s", "-1GB/s", "x2GB/s"}) {
     testing::expect_error(sandbox.run("plan --data d.csv --model tiny-vlm --cluster a100-80g --gbs 8 "

@@ -14,7 +14,7 @@ CoreGate make_gate(int cores, std::initializer_list<std::int32_t> ranks) {
   return gate;
 }
 
-TEST(CoreGate, GivesCoresToWhoAsksFirst) {
+TEST(CoreGate, GivesCoresInOrderOfRequests) {
   CoreGate gate = make_gate(2, {1, 1, 1});
   EXPECT_EQ(gate.admit(), std::nullopt);
   for (const std::int32_t group : {2, 0, 1}) gate.ask(group);
@@ -38,7 +38,7 @@ TEST(CoreGate, LetsNobodyOvertake) {
   EXPECT_EQ(gate.admit(), 2);
 }
 
-TEST(CoreGate, GivesALargeGroupAllThereAre) {
+TEST(CoreGate, GivesALargeGroupAllCores) {
   CoreGate gate = make_gate(3, {8, 2});
   EXPECT_EQ(gate.cores_of(0), 3);
   EXPECT_EQ(gate.cores_of(1), 2);

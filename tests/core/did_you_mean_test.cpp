@@ -6,7 +6,7 @@ namespace dflop {
 namespace {
 
 // Each input is one mistake away: an extra, missing or wrong letter, or two swapped letters.
-TEST(DidYouMean, OffersWhatOneMistakeLeadsFrom) {
+TEST(DidYouMean, OffersNamesOneTypoAway) {
   for (const char* found : {"plaan", "pla", "plon", "paln"}) {
     EXPECT_EQ(did_you_mean(found, {"schedule", "plan", "simulate"}), "; did you mean 'plan'?") << found;
   }
@@ -14,7 +14,7 @@ TEST(DidYouMean, OffersWhatOneMistakeLeadsFrom) {
 
 // "a100" is one mistake away from "h100" and four from "a100-80g", but a typed prefix means the shortest name
 // that begins with it.
-TEST(DidYouMean, OffersTheShortestThatBeginsSo) {
+TEST(DidYouMean, OffersTheShortestWithThePrefix) {
   EXPECT_EQ(did_you_mean("a100", {"a100-80g-vtrain", "a100-80g", "h100"}), "; did you mean 'a100-80g'?");
   EXPECT_EQ(did_you_mean("a1", {"a100-80g", "a2"}), "") << "two letters are too few";
 }

@@ -41,7 +41,7 @@ void for_each_program(const Check& check) {
 
 /// Each group keeps its forwards in order. Half of the messages between two stages go forward, so half of all
 /// messages are kept. Each is sent once and received once.
-TEST(Forwards, AreWhatALossNeeds) {
+TEST(Forwards, AreTheForwardsThatALossNeeds) {
   for_each_program([](const Program& program) {
     const Program forwards = forwards_of(program);
     ASSERT_EQ(forwards.groups.size(), program.groups.size());

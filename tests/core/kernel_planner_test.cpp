@@ -112,7 +112,7 @@ TEST(KernelPlanner, CountsWhatAVeryMuchSlowerVariantCosts) {
   EXPECT_EQ(planner.choose(product_key(8)), 1U);
 }
 
-TEST(KernelPlanner, DoesNotTryAgainWhatItKnowsToBeFarTooSlow) {
+TEST(KernelPlanner, DoesNotRetryVariantsThatWereFarTooSlow) {
   // A file says that the last variant takes 40 times as long. The one in use takes 1.3 times as long from
   // step 200 on, so that trials begin again.
   KernelTable table(made_up_names(3));
@@ -168,7 +168,7 @@ TEST(KernelPlanner, LearnsWhereCallsDifferBetweenStepsAndRanks) {
   EXPECT_EQ(planner.choose(product_key(8)), 2U);
 }
 
-TEST(KernelPlanner, TakesTheDefaultBackThatWasMuchSlower) {
+TEST(KernelPlanner, ReturnsToADefaultThatWasMuchSlower) {
   // The default takes 2.5 times as long as the other until step 150, and half as long from then on.
   MadeUpRun run = run_of({{product_key(8), 40, {100e3, 40e3}}}, 2);
   run.pace = [](std::int64_t step, int, std::size_t variant) {

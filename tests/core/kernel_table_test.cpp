@@ -33,7 +33,7 @@ TEST(KernelStats, AreMeanAndVariance) {
   EXPECT_TRUE(std::isinf(stats_of({5}).half_width()));
 }
 
-TEST(KernelStats, MergedAreThoseOfAllValues) {
+TEST(KernelStats, MergedEqualThoseFromAllValues) {
   Random random(1);
   for (int draw = 0; draw < 200; ++draw) {
     std::vector<double> all;
@@ -51,7 +51,7 @@ TEST(KernelStats, MergedAreThoseOfAllValues) {
   }
 }
 
-TEST(KernelStats, ForgetWhatLiesFarBack) {
+TEST(KernelStats, ForgetOldValues) {
   // Of 64 values each new one takes 1/64 of the weight: after 640 of them e^-10 of the old ones is left.
   KernelStats stats;
   for (int i = 0; i < 1000; ++i) stats.add(1);
@@ -100,7 +100,7 @@ TEST(KernelTable, TakesTheNearestBucketOfTheSameSizes) {
   EXPECT_EQ(table.choose(other), 0U);
 }
 
-TEST(KernelTable, AndStepsChooseAlike) {
+TEST(KernelTable, AndStepsMakeTheSameChoices) {
   // Keys lie in eight octaves of tokens, so that nearest ones are at most as far as they may be, or farther.
   // Of a third of the entries the default was never measured, so that they take what another says.
   Random random(3);
@@ -126,14 +126,14 @@ TEST(KernelTable, AndStepsChooseAlike) {
   EXPECT_GT(by_others, 100);
 }
 
-TEST(KernelChoice, TriesInTurnsAndThenUsesWhatIsInUse) {
+TEST(KernelChoice, AlternatesDuringTrialsThenUsesTheVariantInUse) {
   const KernelChoice choice{.variant = 1, .tried = 2, .trials = 3};
   std::vector<std::size_t> taken;
   for (std::uint32_t call = 0; call < 9; ++call) taken.push_back(choice.of_call(call));
   EXPECT_EQ(taken, (std::vector<std::size_t>{2, 1, 1, 2, 2, 1, 1, 1, 1}));
 }
 
-TEST(RankKernels, TellWhatTheyHaveSeen) {
+TEST(RankKernels, ReportTheirTimes) {
   KernelChoices choices;
   choices.timed_one_of = 2;
   choices.by_key[product_key(8)] = {.variant = 1, .tried = 2, .trials = 1, .mean_ns = 10};

@@ -247,7 +247,7 @@ TEST(Lower, BucketsAreStartedBeforeTheLastBackwardAndAwaitedBeforeTheStep) {
   }
 }
 
-TEST(Lower, RefusesAnAssignmentThatDoesNotFit) {
+TEST(Lower, RejectsAnAssignmentThatDoesNotFit) {
   const Plan plan = disaggregated_plan({1, 1, 1, {4}}, {1, 1, 2, {6}}, 2, 4);
   Random random(1);
   const Batch batch = random_batch(random, 4);

@@ -80,7 +80,7 @@ TEST(MessageRows, CarryTheBytesOfTheirMessagesAndEveryRowOnce) {
   }
 }
 
-TEST(MessageRows, AreNotThoseOfAHub) {
+TEST(MessageRows, AreMissingForAHub) {
   Plan plan = disaggregated_plan({1, 1, 2, {4}}, {1, 1, 1, {6}}, 1, 4);
   plan.reshard = Reshard::hub;
   Random random(1);

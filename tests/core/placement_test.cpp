@@ -37,7 +37,7 @@ TEST(Placement, OfAUniformPlanCountsDpOrStagesFirst) {
   EXPECT_EQ(ranks_of(plan, RankOrder::replica_major), (Ranks{0, 8, 16, 4, 12, 20}));
 }
 
-TEST(Placement, OfADisaggregatedPlanPutsEncoderRanksBesideTheLlmRanksThatTheyFeed) {
+TEST(Placement, OfADisaggregatedPlanPutsEncoderRanksNextToTheirLlmRanks) {
   // 2 pieces, each with 2 encoder ranks and one LLM dp rank that has 2 stages of 2 ranks:
   // E0 E1 L0.0 . L0.1 . | E2 E3 L1.0 . L1.1 .
   const Plan plan = disaggregated_plan({1, 1, 4, {4}}, {2, 2, 2, {3, 3}}, 1, 2);

@@ -24,7 +24,7 @@ TEST(SplitLayers, IsEvenWithTheLargerPartsFirst) {
   }
 }
 
-TEST(Plan, RefusesWhatDoesNotFitNamingTheKey) {
+TEST(Plan, RejectsContradictionsNamingTheKey) {
   const Plan good = testing::disaggregated_plan({2, 1, 2, {4}}, {4, 2, 2, {3, 3}}, 4, 16);
   const auto refused = [&](const std::string& key, const std::function<void(Plan&)>& damage) {
     Plan plan = good;
@@ -53,7 +53,7 @@ TEST(Plan, RefusesWhatDoesNotFitNamingTheKey) {
   refused("encoder", [](Plan& p) { p.layout = Layout::uniform; });
 }
 
-TEST(Plan, RefusesScheduleLayoutAndChunksThatDoNotGoTogether) {
+TEST(Plan, RejectsScheduleLayoutAndChunksThatDoNotGoTogether) {
   const ModelSpec model = testing::tiny_model();
   Plan chunked = testing::disaggregated_plan({2, 1, 2, {4}}, {1, 2, 2, {1, 1, 1, 3}}, 4, 16);
   chunked.order = OrderKind::interleaved;
@@ -121,7 +121,7 @@ TEST(Plan, ASharedOneHasTwoRanksOnEachGpu) {
   EXPECT_EQ(stages[2].share, 0.75);
 }
 
-TEST(Plan, RefusesSharesThatCannotBe) {
+TEST(Plan, RejectsSharesThatCannotBe) {
   ClusterSpec cluster = testing::tiny_cluster(1, 8);
   cluster.gpu.name = "h";
   const auto refused = [&](const std::string& key, const std::string& words,

@@ -77,7 +77,7 @@ TEST(ReceivePosts, SendsThatCrossNeedThem) {
 
 /// Group 0 runs first, up to its receive at position 3. It sends while group 1 is still at its start,
 /// position 4.
-TEST(ReceivePosts, StandWhereTheReceiverStandsAtTheSend) {
+TEST(ReceivePosts, StandAtTheReceiversPlaceAtTheSend) {
   const ReceivePosts posts = post_receives(crossing());
   EXPECT_EQ(posts.messages, (std::vector<std::int32_t>{1, 0}));
   EXPECT_EQ(posts.before(3).size(), 1u);
@@ -88,7 +88,7 @@ TEST(ReceivePosts, StandWhereTheReceiverStandsAtTheSend) {
 
 /// Compute also waits for receives that are posted too early: group 0 must compute before it sends the
 /// message that group 1 answers.
-TEST(ReceivePosts, TooEarlyOnesWaitForEver) {
+TEST(ReceivePosts, PostedTooEarlyWaitForever) {
   const Program program = program_of({{{F, 0}, {S, 0}, {R, 1}, {F, 0}}, {{R, 0}, {F, 0}, {S, 1}}});
   EXPECT_EQ(problem_of(program, {}), "");
   ReceivePosts early{std::vector<std::int64_t>(8, 1), {1}};  // message 1 before instruction 0
@@ -107,7 +107,7 @@ TEST(ReceivePosts, AReceiveIsEnteredWithThoseSentBefore) {
 }
 
 /// One group takes a sum before it sends, the other after it has received.
-TEST(ReceivePosts, WhatNeverEndsIsRefusedWithAndWithoutThem) {
+TEST(ReceivePosts, EndlessProgramsAreRejectedWithAndWithoutThem) {
   constexpr Op A = Op::all_reduce;
   const Program program = program_of({{{A, 0}, {S, 0}, {F, 0}}, {{R, 0}, {A, 0}, {F, 0}}});
   for (const ReceivePosts& posts : {ReceivePosts{}, post_receives(program)}) {
@@ -118,7 +118,7 @@ TEST(ReceivePosts, WhatNeverEndsIsRefusedWithAndWithoutThem) {
 }
 
 /// Group 1 receives the fifth message first, so four must be posted before it, whatever the limit.
-TEST(ReceivePosts, AreMoreOnlyWhereNobodyCouldGoOn) {
+TEST(ReceivePosts, ExceedTheLimitOnlyToAvoidADeadlock) {
   std::vector<std::pair<Op, int>> sends;
   std::vector<std::pair<Op, int>> receives;
   for (int m = 0; m < 8; ++m) {
@@ -207,7 +207,7 @@ void for_each_program(const Check& check, Bytes gradient_bucket = {}) {
   }
 }
 
-TEST(ReceivePosts, NoOrderWaitsForEverWithThem) {
+TEST(ReceivePosts, NoOrderDeadlocksWithThem) {
   std::set<OrderKind> need_them;
   for_each_program([&](const Program& program, OrderKind order) {
     const ReceivePosts posts = post_receives(program);
@@ -226,7 +226,7 @@ TEST(ReceivePosts, NoOrderWaitsForEverWithThem) {
 }
 
 /// The rule also holds for pipelines without a model, which are deeper.
-TEST(ReceivePosts, NoDeepOrderWaitsForEverWithThem) {
+TEST(ReceivePosts, NoDeepOrderDeadlocksWithThem) {
   for_each_shape(9, 12, 3, [](const PipelineShape& shape) {
     const RawPipeline pipeline = equal_pipeline(shape, Nanoseconds(10), Nanoseconds(10), Nanoseconds(10));
     const Program program = make_program(pipeline).program;
@@ -314,7 +314,7 @@ class EveryState {
 
 /// Checks random programs of three groups, where each group's messages to another arrive in order, with
 /// random posts, against all states.
-TEST(RequireProgress, FindsWhatTryingAllStatesFinds) {
+TEST(RequireProgress, AgreesWithTryingAllStates) {
   Random random(67);
   int hung = 0;
   constexpr int kRounds = 600;
@@ -413,7 +413,7 @@ struct EarlySums {
 
 /// If dp is the same everywhere, the ranks do the same things in parallel: whoever waits for a sum finds the
 /// others at it. If encoder and LLM differ in dp, this does not always hold.
-TEST(EarlySums, AreEnteredWhereNobodyWaitsForEver) {
+TEST(EarlySums, AreEnteredIfThatCannotDeadlock) {
   int programs = 0;
   int hung = 0;
   for_each_program(
@@ -438,7 +438,7 @@ TEST(EarlySums, AreEnteredWhereNobodyWaitsForEver) {
 }
 
 /// Each group enters one sum while it computes again for the gradients of another.
-TEST(EarlySums, InAnotherOrderWaitForEver) {
+TEST(EarlySums, InAnotherOrderDeadlock) {
   constexpr Op B = Op::backward;
   constexpr Op E = Op::all_reduce_start;
   constexpr Op W = Op::all_reduce_wait;

@@ -40,14 +40,14 @@ TEST(FunctionTable, FindsItsFunctionsByTheirNames) {
   EXPECT_EQ(Roots().square, nullptr);  // without a library
 }
 
-TEST(SharedLibrary, SaysWhatItLookedFor) {
+TEST(SharedLibrary, NamesTheLibrariesThatItTried) {
   const std::string message = message_of([] { SharedLibrary({"liba-b.so"}, {"/no/folder"}, "sums"); });
   EXPECT_NE(message.find("a library for sums"), std::string::npos) << message;
   EXPECT_NE(message.find("liba-b.so"), std::string::npos) << message;
   EXPECT_NE(message.find("/no/folder/liba-b.so"), std::string::npos) << message;
 }
 
-TEST(SharedLibrary, SaysWhichFunctionItHasNot) {
+TEST(SharedLibrary, NamesTheMissingFunction) {
   const SharedLibrary library({"libm.so.6"}, {}, "roots");
   const std::string message = message_of([&] { library.symbol("no_such_function"); });
   EXPECT_NE(message.find("libm.so.6 has no 'no_such_function'"), std::string::npos) << message;

@@ -19,7 +19,7 @@ TEST(Units, NanosecondsAreRoundedOnce) {
   EXPECT_EQ(to_nanoseconds(Seconds(0)).count(), 0);
 }
 
-TEST(Units, WhatNanosecondsCannotHoldIsNamed) {
+TEST(Units, DurationsThatNanosecondsCannotHoldAreNamed) {
   const auto refusal = [](double seconds) -> std::string {
     try {
       to_nanoseconds(Seconds(seconds));
@@ -45,7 +45,7 @@ TEST(Units, RoundUpReachesTheNextMultiple) {
   EXPECT_EQ(round_up(24, 8), 24);
 }
 
-TEST(Random, IsTheSameEverywhere) {
+TEST(Random, HasFixedOutput) {
   // The standard fixes the 10,000th output of std::mt19937_64. Our generator differs only by mixing the seed,
   // so this test pins its own output.
   Random a(1);
@@ -76,7 +76,7 @@ TEST(Random, ShuffleKeepsTheItems) {
   EXPECT_EQ(std::set<int>(items.begin(), items.end()), std::set<int>(before.begin(), before.end()));
 }
 
-TEST(Error, ExitCodesAreThoseOfTheManual) {
+TEST(Error, ExitCodesMatchTheManual) {
   EXPECT_EQ(Error(ErrorKind::usage, "").exit_code(), 2);
   EXPECT_EQ(Error(ErrorKind::input, "").exit_code(), 2);
   EXPECT_EQ(Error(ErrorKind::output, "").exit_code(), 2);

@@ -48,7 +48,7 @@ TEST(Verify, NothingGoesPastAHub) {
   expect_refused("no group 6, which should be the hub", [](Program& p) { p.hub = 6; });
 }
 
-TEST(Verify, FindsWhatIsBroken) {
+TEST(Verify, FindsBrokenPrograms) {
   expect_refused("out of range", [](Program& p) { p.instructions[find(p, Op::forward)].index = 999; });
   expect_refused("no microbatch", [](Program& p) { p.instructions[find(p, Op::forward)].microbatch = 3; });
   expect_refused("no such stage", [](Program& p) { p.instructions[find(p, Op::forward)].stage = 9; });
@@ -67,7 +67,7 @@ TEST(Verify, FindsWhatIsBroken) {
   expect_refused("belong to no group", [](Program& p) { p.instructions.push_back(p.instructions.back()); });
 }
 
-TEST(Verify, RefusesGroupsThatAreOfBothModulesOfSharedGpus) {
+TEST(Verify, RejectsGroupsThatAreOfBothModulesOfSharedGpus) {
   Plan plan = testing::disaggregated_plan({2, 1, 2, {4}}, {4, 1, 1, {6}}, 1, 2);
   plan.layout = Layout::shared;
   plan.encoder_share = 0.5;

@@ -23,7 +23,7 @@ constexpr double kTolerance = 1e-12;
 // One microbatch of 5 tokens on three LLM layers of the small model: full recomputation keeps 5 * 16 per
 // layer and restores the 5 * (184 - 16) that no recomputation would have kept. The cases: a forward, a whole
 // backward, and both parts of a split backward.
-TEST(AnalyticCostModel, PricesWhatSplitBackwardsKeep) {
+TEST(AnalyticCostModel, PricesTheMemoryOfSplitBackwards) {
   Program program;
   program.microbatches = 2;
   program.works = {{{}, {2, 5, 13}}};
@@ -143,7 +143,7 @@ TEST(AnalyticCostModel, NoWorkTakesNoTime) {
   }
 }
 
-TEST(AnalyticCostModel, TextAloneCostsTheEncoderNothing) {
+TEST(AnalyticCostModel, TextCostsTheEncoderNothing) {
   const AnalyticCostModel cost = real_model();
   const Work text{{}, {1, 1000, 1000000}};
   const Work both{{2, 1458, 2 * 729 * 729}, {1, 1000, 1000000}};
@@ -244,7 +244,7 @@ TEST(AnalyticCostModel, PricesAWholeProgram) {
 }
 
 // Instructions of a program share prices of layers and passes. Each takes the time that compute() returns.
-TEST(AnalyticCostModel, PricesAProgramAsItsInstructionsOneByOne) {
+TEST(AnalyticCostModel, APriceEqualsTheInstructionsOneByOne) {
   Random random(5);
   const ModelSpec model = testing::tiny_model();
   ClusterSpec cluster = fixtures::small_cluster();

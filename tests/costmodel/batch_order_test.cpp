@@ -81,7 +81,7 @@ TEST(OrderTables, CountMicrobatchesAsTheyFollowEachOther) {
 // 2 groups with the whole encoder (40 bytes) and LLM stages of 2 and 4 layers (20 and 40 bytes). 6
 // microbatches of 4 encoder and 10 LLM tokens. Rank 0: 105 - 60 - 5 = 40, of which 1F1B takes 2 x 10: 20 / 4
 // = 5 encoder microbatches. Rank 1: 105 - 80 - 5 - 10 = 10: 2.
-TEST(OrderTables, GiveTheEncoderInBubblesWhatTheLlmLeaves) {
+TEST(OrderTables, GiveTheEncoderInBubblesTheIdleTimeOfTheLlm) {
   Plan plan;
   plan.layout = Layout::colocated;
   plan.order = OrderKind::encoder_in_bubbles;
@@ -114,7 +114,7 @@ TEST(OrderForBatch, IsTheSameForTheSameBatchAndFollowsItsDurations) {
   EXPECT_EQ(order(), plan_order(plan).ranks);
 }
 
-TEST(Price, StateOfAGroupIsThatOfAllItsStages) {
+TEST(Price, StateOfAGroupSumsAllItsStages) {
   Plan plan = testing::disaggregated_plan({1, 1, 1, {4}}, {1, 2, 1, {1, 2, 1, 2}}, 2, 2);
   plan.order = OrderKind::interleaved;
   plan.chunks = 2;

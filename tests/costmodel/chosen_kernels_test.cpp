@@ -63,7 +63,7 @@ void set_means(KernelTable& table, const KernelCall& call, double usual, double 
   }
 }
 
-TEST(ChosenKernels, SaveWhatTheirMeansDifferBy) {
+TEST(ChosenKernels, SaveTheDifferenceOfMeans) {
   const KernelCall call{.inner = 64, .outer = 512, .tokens = 1200};
   ASSERT_EQ(KernelKey(call).tokens, 1280);  // of [1024, 1536)
   KernelTable table(two_of_each());
@@ -79,7 +79,7 @@ TEST(ChosenKernels, SaveWhatTheirMeansDifferBy) {
   EXPECT_EQ(chosen_saving_ns(slower, call), 0);
 }
 
-TEST(ChosenKernels, TakeFromEachPassWhatItsCallsSave) {
+TEST(ChosenKernels, SaveInEachPassAsItsCallsDo) {
   const ProfileTables profile = flat_profile({{1, 1e-6}});
   KernelTable table(two_of_each());
   // Only the head's forward has this key: [64 -> 512]. 1024 tokens lie in the bucket of 1280.

@@ -83,7 +83,7 @@ TEST(Communication, GradientRingsMayShareOneCard) {
   EXPECT_DOUBLE_EQ(all_reduce_time(cluster, over({0, 2}, 200), program).count(), 40);
 }
 
-TEST(Communication, AReductionSaysWhatItWaitsFor) {
+TEST(Communication, AReductionNamesItsLimit) {
   // As above: inside 2 phases of 1 + 1 s, between 2 steps of 10 s and 10 s of bytes, or 25 s of bytes if 16
   // bytes/s are shared. The first two groups by themselves are on one node: 2 steps of 1 + 1.
   ClusterSpec cluster = small_cluster();

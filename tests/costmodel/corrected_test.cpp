@@ -111,7 +111,7 @@ struct Setting {
   }
 };
 
-TEST(CorrectedCostModel, WithoutObservationsIsTheBase) {
+TEST(CorrectedCostModel, WithoutObservationsEqualsTheBase) {
   Setting s;
   const Correction nothing;
   const CorrectedCostModel corrected(s.base, nothing);
@@ -137,7 +137,7 @@ TEST(CorrectedCostModel, WithoutObservationsIsTheBase) {
   }
 }
 
-TEST(CorrectedCostModel, HardwareAsPredictedTeachesNothing) {
+TEST(CorrectedCostModel, LearnsNothingIfPredictionsAreRight) {
   Setting s;
   Correction correction;
   s.teach(correction, s.base, 3);
@@ -149,7 +149,7 @@ TEST(CorrectedCostModel, HardwareAsPredictedTeachesNothing) {
   }
 }
 
-TEST(CorrectedCostModel, LearnsWhatASlowSampleAdds) {
+TEST(CorrectedCostModel, LearnsTheExcessOfASlowSample) {
   // One LLM bucket is 0.1 s slower forward and 0.2 s backward, on each of two stages. The schedulers' cost of
   // its samples must grow by 0.3 s, and the cost of the others must not grow. The tolerance is what the prior
   // of one sample retains after 60 iterations: a share of at most about 1 / (0.5 x 60).
@@ -188,7 +188,7 @@ TEST(CorrectedCostModel, LearnsAnEncoderThatItsRanksShare) {
   }
 }
 
-TEST(CorrectedCostModel, PricesWhatABatchHolds) {
+TEST(CorrectedCostModel, PricesTheSamplesOfABatch) {
   // price() for hardware with a slow sample in a bin: 0.1 s more forward on both stages of its dp rank, 0.2 s
   // more backward, and nothing elsewhere.
   Setting s;
@@ -231,7 +231,7 @@ TEST(CorrectedCostModel, PartsAndWholesOfBackwardsCorrectEachOther) {
               1.198, 1e-9);
 }
 
-TEST(CorrectedCostModel, TimelinesOfAnotherPlanAreRefused) {
+TEST(CorrectedCostModel, TimelinesOfAnotherPlanAreRejected) {
   Setting s;
   Timeline timeline = timeline_of(s.iteration.program, s.base.price(s.iteration.program));
   timeline.spans[0].microbatch = 99;

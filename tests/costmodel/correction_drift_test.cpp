@@ -37,7 +37,7 @@ TEST(ShapeDrift, TheSameDataDoNotDrift) {
   EXPECT_LE(replans, 2);
 }
 
-TEST(ShapeDrift, FewerImagesAskForANewPlan) {
+TEST(ShapeDrift, FewerImagesSuggestANewPlan) {
   const ModelSpec model = fixtures::llava_llama3_8b();
   Random random(2);
   const std::vector<Sample> profile = draw(random, 4000, 9);
@@ -73,7 +73,7 @@ TEST(ShapeDrift, ASmallDriftIsNoReason) {
   EXPECT_FALSE(advice.replan);
 }
 
-TEST(ShapeDrift, ShapesThatTheProfileLacksAreAway) {
+TEST(ShapeDrift, ShapesThatTheProfileLacksCountAsFar) {
   const ModelSpec model = fixtures::llava_llama3_8b();
   Sample text;
   text.llm_tokens = 1000;
@@ -88,7 +88,7 @@ TEST(ShapeDrift, ShapesThatTheProfileLacksAreAway) {
   EXPECT_THROW(ShapeDrift(model, std::vector<Sample>(1, text)).advise({}), Error);
 }
 
-TEST(ShapeDrift, TheRangesHoldWhatTheySay) {
+TEST(ShapeDrift, TheRangesHaveTheirStatedCoverage) {
   // Draws of 20 samples: 99.9 % of their means are expected between the second smallest and the second
   // largest of 3999. The fraction covered by such a range has a standard deviation of sqrt(4) / 4000 =
   // 0.0005; its mean over 20 ranges has 0.0001. The range from the smallest to the largest of 1000 would
@@ -113,7 +113,7 @@ TEST(ShapeDrift, TheRangesHoldWhatTheySay) {
   EXPECT_NEAR(inside / (20.0 * kDraws), 0.999, 0.0004);
 }
 
-TEST(ShapeDrift, TheDistanceHasOneSide) {
+TEST(ShapeDrift, TheDistanceIsOneSided) {
   // Half texts, half images: of 400 drawn samples, the fraction of images has a standard deviation of 0.5 /
   // sqrt(400) = 0.025. The distance is the deviation from one half in either direction: 99.9 % are below 3.29
   // x 0.025 = 0.082, in steps of 0.0025. Taking 99.95 %, as for one of two sides, would be 3.48 and more, as
@@ -135,7 +135,7 @@ TEST(ShapeDrift, TheDistanceHasOneSide) {
   EXPECT_NEAR(most, 0.082, 0.003);
 }
 
-TEST(ShapeDrift, TooFewResamplesAreRefused) {
+TEST(ShapeDrift, TooFewResamplesAreRejected) {
   // The range from the smallest to the largest of n leaves 2 / (n + 1) out: 0.1 % for 1999.
   const ModelSpec model = fixtures::llava_llama3_8b();
   const std::vector<Sample> profile(1);

@@ -102,7 +102,7 @@ TEST(CorrectionSwitch, ABenefitEqualToTheCostDoesNotPay) {
   EXPECT_EQ(machine.benefit(), 0.5);
 }
 
-TEST(CorrectionSwitch, WakesWhenIterationsDriftEitherWay) {
+TEST(CorrectionSwitch, SwitchesOnIfIterationsDriftEitherWay) {
   for (const double factor : {1.1, 0.9}) {
     CorrectionSwitch machine = rested();
     ASSERT_EQ(machine.state(), SwitchState::resting);
@@ -116,7 +116,7 @@ TEST(CorrectionSwitch, WakesWhenIterationsDriftEitherWay) {
   }
 }
 
-TEST(CorrectionSwitch, ProbesAtRestFindWhatHasChanged) {
+TEST(CorrectionSwitch, ProbesWhileOffFindChanges) {
   CorrectionSwitch machine({.measure = 1, .window = 1, .probe = 3});
   for (int k = 0; k < 3; ++k) machine.observe({Seconds(10), Seconds(10), 0});
   machine.observe({Seconds(10), Seconds(10), 0});
@@ -134,14 +134,14 @@ TEST(CorrectionSwitch, ProbesAtRestFindWhatHasChanged) {
   EXPECT_EQ(machine.state(), SwitchState::tracking);
 }
 
-TEST(CorrectionSwitch, OneSlowIterationDoesNotWakeIt) {
+TEST(CorrectionSwitch, OneSlowIterationDoesNotSwitchItOn) {
   CorrectionSwitch machine = rested();
   machine.observe({Seconds(100), Seconds(10), 0});
   for (int k = 0; k < 20; ++k) machine.observe({Seconds(10), Seconds(10), 0});
   EXPECT_EQ(machine.state(), SwitchState::resting);
 }
 
-TEST(CorrectionSwitch, NoiseRarelyWakesIt) {
+TEST(CorrectionSwitch, NoiseRarelySwitchesItOn) {
   // 100 seeds of 200 iterations at rest with 3 % noise. For a one-sided test with slack 0.75 and limit 6 the
   // mean time to a false alarm under normal deviations is about 10^4 iterations (Siegmund 1985: (exp(2 x 0.75
   // x 7.17) - 1 - ...) / (2 x 0.75^2) = 4 x 10^4); estimating the spread from the first iterations shortens
@@ -177,7 +177,7 @@ TEST(CorrectionSwitch, IsDeterministic) {
   }
 }
 
-TEST(CorrectionSwitch, RefusesWhatIsNoTime) {
+TEST(CorrectionSwitch, RejectsInvalidTimes) {
   CorrectionSwitch machine;
   const double nan = std::numeric_limits<double>::quiet_NaN();
   EXPECT_THROW(machine.observe({Seconds(0), Seconds(1), 0}), Error);

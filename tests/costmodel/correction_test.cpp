@@ -90,7 +90,7 @@ TEST(Correction, FindsWhichSamplesAreSlowThoughItSeesOnlyMicrobatches) {
   }
 }
 
-TEST(Correction, ShrinksWhereItSawLittle) {
+TEST(Correction, ShrinksWithFewObservations) {
   // One row, one sample, prediction = unit = 1 s, observed 1.2 s: level and bucket share the residual of 0.2,
   // both with x = 1 and a prior of 1, so each is 0.2 / 3. After n equal rows each is 0.2 n / (2 n + 1), which
   // approaches 0.1: together the whole residual.
@@ -109,7 +109,7 @@ TEST(Correction, ShrinksWhereItSawLittle) {
   EXPECT_NEAR(careful.penalty(kKind, kOp, bucket(5)), 0.02, 1e-12);
 }
 
-TEST(Correction, LevelGoesWithThePredictedTime) {
+TEST(Correction, LevelScalesWithThePredictedTime) {
   // Microbatches of 1 to 3 units, all 1.3 times as long as predicted, with samples of a single bucket. Only
   // the size separates level from penalty, and penalties have a stronger prior to overcome.
   Correction correction;
@@ -140,7 +140,7 @@ TEST(Correction, AHiccupHasBoundedInfluence) {
   EXPECT_EQ(correction.changes(), 0);
 }
 
-TEST(Correction, ForgetsWhatHasChanged) {
+TEST(Correction, ForgetsOldObservations) {
   // Bucket 4 becomes slower by half a unit and later recovers. A coefficient's deviations are clipped at 8
   // and reduced by 1 each, so two iterations pass the limit of 10. Both times, the change is detected within
   // four iterations, old knowledge is forgotten and the new value learned. Plain forgetting of 2 % per
@@ -184,7 +184,7 @@ TEST(Correction, KindsAndOpsAreApart) {
   EXPECT_EQ(correction.level(StageKind::encoder, Op::forward), 1);
 }
 
-TEST(Correction, GoesOnFromItsSums) {
+TEST(Correction, ResumesFromItsSums) {
   World world;
   world.penalty[2] = 0.3;
   Correction whole;
@@ -201,7 +201,7 @@ TEST(Correction, GoesOnFromItsSums) {
   }
 }
 
-TEST(Correction, RefusesSumsOfNoObservations) {
+TEST(Correction, RejectsSumsOfNoObservations) {
   CorrectionFit fit;
   fit.kind = kKind;
   fit.op = kOp;
@@ -232,7 +232,7 @@ TEST(Correction, RefusesSumsOfNoObservations) {
   }
 }
 
-TEST(Correction, RefusesWhatIsNoTime) {
+TEST(Correction, RejectsInvalidTimes) {
   Correction correction;
   const auto refused = [&](CorrectionRow row) {
     EXPECT_THROW(correction.learn(std::vector<CorrectionRow>{row}), Error);

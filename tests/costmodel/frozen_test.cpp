@@ -65,7 +65,7 @@ TEST(Frozen, ParametersAreTrainedByTheirPart) {
   EXPECT_EQ(stage_parameters(whole_stage(kLora), small_model()), 2112 + 696);
 }
 
-TEST(Frozen, StatesAreThoseOfTrainedParameters) {
+TEST(Frozen, StatesCoverOnlyTrainedParameters) {
   // 2 bytes for all parameters, 4 and 12 for the 1728 trained ones.
   const ModelState state = model_state_bytes(whole_stage(kWithoutEncoder), small_model());
   EXPECT_EQ(state.parameters.count, 2 * 2112);
@@ -74,7 +74,7 @@ TEST(Frozen, StatesAreThoseOfTrainedParameters) {
   EXPECT_EQ(model_state_bytes(whole_stage(kLora), small_model()).total().count, 2 * 2808 + 16 * 696);
 }
 
-TEST(Frozen, FlopAreThoseThatGradientsNeed) {
+TEST(Frozen, FlopCountOnlyNeededGradients) {
   // Forward: encoder 2 * 2592 = 5184; connector 768, of which its first product is 2 * 64 * 3 = 384; LLM 3 *
   // 4800 + 800 = 15200 with weights and 3 * 208 = 624 of attention.
   const auto flop = [](const TrainedParts& parts) {
@@ -89,7 +89,7 @@ TEST(Frozen, FlopAreThoseThatGradientsNeed) {
   EXPECT_EQ(flop(kLora), 5184 + 768 + 2 * 15200 + 3 * 624 + 3 * 6960);
 }
 
-TEST(Frozen, EncoderBeforeAllThatIsTrainedHasAForwardAlone) {
+TEST(Frozen, AnEncoderBeforeAllTrainedPartsHasOnlyAForward) {
   const AnalyticCostModel cost(small_model(), fixtures::small_cluster());
   for (const Recomputation mode : {Recomputation::none, Recomputation::full}) {
     Stage stage;
@@ -140,7 +140,7 @@ TEST(Frozen, LoraAddsItsProducts) {
   EXPECT_NEAR(more(Op::backward_input, Recomputation::full), 2 * 3 * 4.64, 1e-9);
 }
 
-TEST(Frozen, ConnectorLeavesOutTheGradientThatNobodyNeeds) {
+TEST(Frozen, ConnectorOmitsAnUnusedGradient) {
   ClusterSpec cluster = fixtures::small_cluster();
   cluster.gpu.memory_bandwidth_bytes_per_s = 1e30;
   cluster.software.gemm_half_tokens = cluster.software.gemm_half_width = 0;
@@ -188,7 +188,7 @@ TEST(Frozen, ProductsWithFrozenWeightsKeepNoInputs) {
   EXPECT_EQ(activation_bytes(connector, small_model(), kWork).count, 0);
 }
 
-TEST(Frozen, SplitBackwardsLeaveOnlyWhatTrainedWeightsNeed) {
+TEST(Frozen, SplitBackwardsKeepOnlyInputsOfTrainedWeights) {
   const AnalyticCostModel cost(small_model(), fixtures::small_cluster());
   // Full recomputation keeps 5 * 16 per layer. A frozen LLM frees this after its gradients of inputs; with
   // LoRA these restore all of 5 * 212.
@@ -203,7 +203,7 @@ TEST(Frozen, SplitBackwardsLeaveOnlyWhatTrainedWeightsNeed) {
   EXPECT_EQ(cost.split_activation(whole_stage(kConnectorAlone), kWork).count, 144);
 }
 
-TEST(Frozen, BackwardsBringBackOnlyWhatTheyNeed) {
+TEST(Frozen, BackwardsRecomputeOnlyNeededTensors) {
   // Full recomputation, one of three layers at a time: 5 * (128 - 16) rebuilt, and gradients of the MLP's
   // intermediates, 5 * 72, and of the input, 5 * 16. No gradients of weights. A forward makes 184 per token.
   const Stage frozen = llm_layers(kConnectorAlone, Recomputation::full);

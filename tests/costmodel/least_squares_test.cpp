@@ -64,7 +64,7 @@ TEST(LeastSquares, RobustCostsIgnoreAnOutlier) {
   EXPECT_NEAR(minimize(problem).point[0], 1, 0.02);
 }
 
-TEST(LeastSquares, RefusesAStartOutOfBounds) {
+TEST(LeastSquares, RejectsAStartOutOfBounds) {
   LeastSquares problem = decay();
   problem.start = {4, 0};
   EXPECT_THROW(minimize(problem), Error);

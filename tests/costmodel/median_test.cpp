@@ -13,7 +13,7 @@ TEST(Median, IsBetweenTheTwoInTheMiddle) {
 }
 
 /// The median is 10: 15 is near, 15.5 is not.
-TEST(MeanWithoutOutliers, LeavesOutWhatIsFarFromTheMedian) {
+TEST(MeanWithoutOutliers, OmitsValuesFarFromTheMedian) {
   EXPECT_DOUBLE_EQ(mean_without_outliers({9, 10, 10, 15, 8}), 10.4);    // 52 / 5
   EXPECT_DOUBLE_EQ(mean_without_outliers({9, 10, 10, 15.5, 8}), 9.25);  // 37 / 4
   EXPECT_DOUBLE_EQ(mean_without_outliers({11, 10, 10, 4.5, 12}), 10.75);
@@ -25,7 +25,7 @@ TEST(MeanWithoutOutliers, TakesNegativeValues) {
   EXPECT_NEAR(mean_without_outliers({-0.1, 0, 0.1, 0.2, 8.1}), 0.05, 1e-15);
 }
 
-TEST(MeanWithoutOutliers, HasWhereFewOrAllAreEqual) {
+TEST(MeanWithoutOutliers, WorksIfValuesAreFewOrEqual) {
   EXPECT_EQ(mean_without_outliers({7}), 7);
   EXPECT_EQ(mean_without_outliers({7, 8}), 7.5);
   EXPECT_EQ(mean_without_outliers({3, 3, 3, 9}), 3);

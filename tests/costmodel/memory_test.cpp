@@ -179,7 +179,7 @@ TEST(Memory, WorkspaceOfALayerByMode) {
 }
 
 // Between the parts of a split backward a stage holds what it would keep without recomputation: 3 * 5 * 184.
-TEST(Memory, SplitBackwardsKeepWhatRecomputationHasDropped) {
+TEST(Memory, SplitBackwardsKeepRecomputedTensors) {
   for (const Recomputation mode : {Recomputation::none, Recomputation::selective, Recomputation::full}) {
     EXPECT_EQ(split_activation_bytes(llm_stage(3, mode), small_model(), kLlmWork).count, 3 * 5 * 184);
   }
@@ -217,7 +217,7 @@ TEST(Memory, WorkspaceOfTheHead) {
   EXPECT_EQ(workspace_bytes(Op::backward, stage, model, kLlmWork).count, 240 + 50);
 }
 
-TEST(Memory, WorkspaceIsThatOfTheNeediestPart) {
+TEST(Memory, WorkspaceIsTheMaxOverParts) {
   // The head's logits, 5 * 2 * 10 = 100, exceed a layer's 80 and the connector's 2 * 48 = 96. In addition
   // there are one layer's gradients, 960.
   Stage stage = llm_stage(1, Recomputation::none);

@@ -74,7 +74,7 @@ TEST(MixedCluster, SumsAndRanksFollowTheGroups) {
 }
 
 // On GPUs that differ only by name, a program costs the same as on a single type.
-TEST(MixedCluster, TypesThatAreAlikeChangeNothing) {
+TEST(MixedCluster, EqualTypesChangeNothing) {
   const ModelSpec model = testing::tiny_model();
   ClusterSpec uniform = fixtures::a100_cluster();
   uniform.nodes = 16;
@@ -131,7 +131,7 @@ TEST(MixedCluster, EachGroupIsPricedByTheSlowestOfItsOwnNodes) {
   EXPECT_GT(spread, 0) << "a tp group lies on nodes of both types somewhere";
 }
 
-TEST(MixedCluster, FloorsAreBelowAllTypesAndComputeIsThatOfTheSlowest) {
+TEST(MixedCluster, FloorsAreBelowAllTypesAndComputeUsesTheSlowest) {
   const ModelSpec model = fixtures::llava_llama3_8b();
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(seed);

@@ -17,7 +17,7 @@ double at(const PassCurve& curve, double tokens, double length = 0) {
 
 /// Points below four times the shortest, 10 us, are launch-bound: the points of 20 and 30 us, but not the one
 /// of 50 us.
-TEST(PassCurve, FollowsNoLineThroughPointsThatLaunchesBind) {
+TEST(PassCurve, IgnoresPointsThatLaunchesLimit) {
   const std::vector<TimedPoint> points = {{16, 0, 10e-6}, {32, 0, 20e-6}, {64, 0, 30e-6}};
   // A host continues at 10 us per 32 tokens: 30 + 2 * 10. A GPU continues at 30 us per 64 tokens: twice 30.
   EXPECT_NEAR(at({points, false, kHost}, 128), 50e-6, 1e-12);
@@ -59,7 +59,7 @@ TEST(PassCurve, TakesRatesOfBoundAttentionFromLongerSequences) {
 
 /// Beyond the longest sequence a GPU follows the time per pair; a host follows the slope of the time per
 /// token.
-TEST(PassCurve, GoesOnByPairsBeyondTheLongestSequence) {
+TEST(PassCurve, ExtrapolatesByPairsBeyondTheLongestSequence) {
   const std::vector<TimedPoint> points = {{256, 256, 10e-6}, {1024, 1024, 100e-6}, {2048, 2048, 300e-6}};
   EXPECT_NEAR(at({points, true, kGpu}, 4096, 4096), 4 * 300e-6, 1e-12);
   const double slope = (300e-6 / 2048 - 100e-6 / 1024) / 1024;

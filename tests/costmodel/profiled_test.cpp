@@ -29,13 +29,13 @@ TEST(ProfileCurve, MeetsPointsThatRise) {
   EXPECT_EQ(ProfileCurve(x, y, Below::constant).at(4), 0.1);
 }
 
-TEST(ProfileCurve, GoesOnByTheLastSlope) {
+TEST(ProfileCurve, ExtrapolatesByTheLastSlope) {
   // 0.2 per 10 after 20: 0.5 + 3 * 0.2 at 60.
   EXPECT_DOUBLE_EQ(ProfileCurve({10, 20, 30}, {0.1, 0.3, 0.5}, Below::proportional).at(60), 1.1);
   EXPECT_DOUBLE_EQ(ProfileCurve({10}, {0.1}, Below::constant).at(30), 0.3);
 }
 
-TEST(ProfileCurve, GoesOnByTheLastRateWhereItIsAskedTo) {
+TEST(ProfileCurve, ExtrapolatesByTheLastRateOnRequest) {
   // 0.5 at 30 means 1 at 60.
   const ProfileCurve curve({10, 20, 30}, {0.1, 0.3, 0.5}, Below::proportional, ProfileCurve::Beyond::rate);
   EXPECT_DOUBLE_EQ(curve.at(60), 1);
@@ -121,7 +121,7 @@ TEST(ProfiledCostModel, TakesRecomputationAsMeasured) {
   EXPECT_NEAR(time(Op::forward, Recomputation::full), kLayers + kEnds, 1e-12);
 }
 
-TEST(ProfiledCostModel, ChargesOnlyWhatAStageHolds) {
+TEST(ProfiledCostModel, ChargesOnlyTheUnitsOfAStage) {
   const ProfiledCostModel cost(known_profile());
   Stage half;
   half.encoder_layers = 1;
@@ -214,7 +214,7 @@ TEST(ProfiledCostModel, GivesTheLlmTheRest) {
 
 /// With a neighbor, layers take 1.2 times as long and patches equally long: 50 + 12200 us become 50 + 14640.
 /// The result is half of this ratio.
-TEST(ProfiledCostModel, AsksForHalfOfTheSlowingDown) {
+TEST(ProfiledCostModel, RequestsHalfOfTheSlowdown) {
   const ProfiledCostModel cost(shared_profile());
   const Stage quarter = part_of_encoder(0.25);
   EXPECT_NEAR(cost.bandwidth(Op::forward, quarter, kWork), 14690.0 / 12250 / 2, 1e-12);
@@ -233,7 +233,7 @@ TEST(ProfiledCostModel, AsksForHalfOfTheSlowingDown) {
 }
 
 /// Work that is as fast with a neighbor, or faster by noise, asks for half; nothing asks for more than all.
-TEST(ProfiledCostModel, AsksForHalfAtLeastAndForAllAtMost) {
+TEST(ProfiledCostModel, RequestsBetweenHalfAndAllOfTheBandwidth) {
   ProfileTables profile = shared_profile();
   profile.tp.front().part->optimizer_beside = 0.9;
   for (PassFactors& factors : profile.tp.front().part->beside) factors = {0.5, 2.5, 1};
@@ -251,7 +251,7 @@ TEST(ProfiledCostModel, PricesOptimizersByTheirQuanta) {
   EXPECT_NEAR(cost.optimizer_step(part_of_encoder(0.5)).count(), 2 * whole, 1e-12);
 }
 
-TEST(ProfiledCostModel, RefusesPartsBelowWhatWasMeasured) {
+TEST(ProfiledCostModel, RejectsPartsBelowMeasuredOnes) {
   ProfileTables profile = shared_profile();
   profile.tp.front().quanta = 2;
   const ProfiledCostModel cost(profile);
@@ -328,7 +328,7 @@ TEST(ProfiledCostModel, SendsShardsWithinAModule) {
   EXPECT_DOUBLE_EQ(time(0, 1), 6e-3);
 }
 
-TEST(ProfiledCostModel, SaysHowFarItGoesBeyondItsPoints) {
+TEST(ProfiledCostModel, ReportsItsExtrapolation) {
   const ProfiledCostModel cost(known_profile());  // up to 256 tokens and lengths
   const Stage stage = whole_stage(Recomputation::none);
   const auto times = [&](const Work& work) { return cost.reach(stage, work).times(); };
@@ -510,7 +510,7 @@ TEST(ProfiledCostModel, CountsLogitsOfAChunk) {
 /// After its recomputation each LLM layer keeps 200 * 180 more than before, and each encoder layer 100 * 90.
 /// The last LLM layer to run needs 200 * 250 on top of what the two before it keep. Then the last encoder
 /// layer needs 100 * 140 on top of three LLM layers and one encoder layer.
-TEST(ProfiledCostModel, CountsWhatStaysWhileASplitBackwardRuns) {
+TEST(ProfiledCostModel, CountsMemoryOfARunningSplitBackward) {
   const ProfiledCostModel cost(known_profile());
   Stage stage = whole_stage(Recomputation::full);
   stage.head = false;

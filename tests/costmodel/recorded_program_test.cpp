@@ -153,7 +153,7 @@ TEST(RecordedProgram, GivesUpOnMemoryThatDoesNotFit) {
   }
 }
 
-TEST(RecordedProgram, RefusesWhatIsNoRun) {
+TEST(RecordedProgram, RejectsTimelinesThatAreNoRun) {
   const auto refused = [](const std::function<void(Timeline&)>& spoil, const std::string& key,
                           const std::string& text) {
     Timeline timeline = recording();

@@ -177,7 +177,7 @@ RecordedProgram split_recording() {
 
 // Microbatch 1 has the recorded shape with 10 tokens. With 20 it has the fallback's memory: 100, and split
 // backwards keep 45 more.
-TEST(RecordedCostModel, PricesWhatSplitBackwardsKeep) {
+TEST(RecordedCostModel, PricesTheMemoryOfSplitBackwards) {
   class SplitCost final : public CostModelOver {
    public:
     using CostModelOver::CostModelOver;
@@ -281,7 +281,7 @@ TEST(LinkFit, WithoutNoiseANarrowRangeIsEnough) {
 
 // Sizes of 1 to 4, and times proportional to them with 30 % of noise and no latency: any latency of a fitted
 // line is within its own error. With a latency of 100 and sizes of 101 to 104 it is not.
-TEST(LinkFit, NoiseIsNoLatency) {
+TEST(LinkFit, NoiseIsNotTakenForLatency) {
   Random random(7);
   int mistaken = 0;
   for (int round = 0; round < 200; ++round) {

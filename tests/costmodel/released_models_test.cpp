@@ -49,7 +49,7 @@ constexpr Released kReleased[] = {{"qwen2.5-7b", 7'615'616'512, 0},
                                   {"internvl2.5-26b", 25'514'186'112, 0},
                                   {"qwen2-audio-7b", 8'397'094'912, 0}};
 
-TEST(ReleasedModels, ParametersAreThoseOfTransformers) {
+TEST(ReleasedModels, ParametersEqualTransformers) {
   for (const Released& released : kReleased) {
     const ModelSpec model = model_of(std::string("released/") + released.folder);
     EXPECT_EQ(stage_parameters(whole(model), model), released.parameters - released.unused)
@@ -117,7 +117,7 @@ constexpr Counted kCounted[] = {
     // 32 positions, all of them valid
     {"qwen2-audio", {1, 32, 32 * 32}, 21, 7107072, 21026304}};
 
-TEST(ReleasedModels, FlopAreThoseOfTorch) {
+TEST(ReleasedModels, FlopEqualTorch) {
   for (const Counted& counted : kCounted) {
     ModelSpec model = model_of(std::string("models/") + counted.folder);
     model.llm.causal = false;
@@ -159,7 +159,7 @@ TEST(ReleasedModels, BiasesCostTheReadingOfTheirGradients) {
   EXPECT_NEAR((with.backward_weight - without.backward_weight).count(), 560.0 / 50, 1e-9);
 }
 
-TEST(ReleasedModels, FormsOfInternVitCostWhatTheyMove) {
+TEST(ReleasedModels, FormsOfInternVitCostTheirTraffic) {
   // Per token: scales 4 h forward and 8 h backward; norms of Q and K 2 (q + k) and 3 (q + k); no rotary
   // positions, which cost 2 (q + k) without a form. With h = q = k = 4: 16 + 16 - 16 = 16 elements forward,
   // 32 + 24 - 16 = 40 backward; 6 tokens of 2 bytes at 50 bytes/s.
@@ -238,7 +238,7 @@ TEST(ReleasedModels, StagesTogetherHaveTheFlopOfTheModel) {
   }
 }
 
-TEST(ReleasedModels, FrontsCostTimeAndMemoryOnTheFirstStageAlone) {
+TEST(ReleasedModels, FrontsCostTimeAndMemoryOnlyOnTheFirstStage) {
   for (const Released& released : kReleased) {
     const ModelSpec model = model_of(std::string("released/") + released.folder);
     if (model.encoder.layers == 0) continue;

@@ -17,7 +17,7 @@ using fixtures::small_cluster;
 constexpr double kUnbounded = 1e30;
 
 // Arithmetic that takes 327.68 s on the whole GPU takes four times as long on a quarter.
-TEST(SharedCosts, ArithmeticGoesWithTheShare) {
+TEST(SharedCosts, ArithmeticScalesWithTheShare) {
   ClusterSpec cluster = small_cluster();
   cluster.gpu.memory_bandwidth_bytes_per_s = kUnbounded;
   EXPECT_DOUBLE_EQ(matrix_product(Processor(cluster, 0.25), 10, 32, 64).forward.count(), 4 * 327.68);
@@ -60,7 +60,7 @@ TEST(SharedCosts, OptimizerStepsTakeTheirPartOfTheBandwidth) {
 
 // The shares that stages ask for are granted in quanta of 8 out of 20: 0.3 is 6, so 8, and the LLM has 8 as
 // well.
-TEST(SharedCosts, AreThoseOfTheGrantedShare) {
+TEST(SharedCosts, UseTheGrantedShare) {
   ClusterSpec cluster = small_cluster();
   cluster.gpu.memory_bandwidth_bytes_per_s = kUnbounded;
   cluster.software.kernel_overhead = Seconds(0);
@@ -171,7 +171,7 @@ TEST(SharedCosts, AHubServesRanksOnOtherGpus) {
 }
 
 // The ranks of each module are on the GPUs of one node, and both modules are on the same node.
-TEST(SharedCosts, NodesAreThoseOfTheGpus) {
+TEST(SharedCosts, NodesFollowTheGpus) {
   Program program = four_ranks();
   ClusterSpec cluster = small_cluster();
   cluster.gpus_per_node = 1;

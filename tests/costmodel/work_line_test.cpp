@@ -50,7 +50,7 @@ TEST(WorkLine, HasNoNegativeTerms) {
   EXPECT_GT(*line.price(one_layer(), llm(1, 0)), Seconds(0));
 }
 
-TEST(WorkLine, IsNoneWhereWorkDoesNotDecide) {
+TEST(WorkLine, IsNoneIfWorkDoesNotDecide) {
   WorkLine few;
   for (const std::int64_t tokens : {100, 100, 200, 300})
     few.add(one_layer(), llm(tokens, 0), Seconds(1e-4 * tokens));
@@ -76,7 +76,7 @@ TEST(WorkLine, GoesNoFurtherThanFourTimes) {
 // 2 us per token and layer, and 5 us per token in the head. From stages of 3 layers, of which the last has
 // the head, follow the times of a stage of 6 layers with the head, 17 us per token, and of one of 2 layers
 // without it, 4 us.
-TEST(WorkLine, TellsLayersFromEnds) {
+TEST(WorkLine, SeparatesLayersFromEnds) {
   Stage first;
   first.llm_layers = 3;
   first.embedding = true;

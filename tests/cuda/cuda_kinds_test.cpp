@@ -80,7 +80,7 @@ TEST(CudaDevice, MemoryIsUsedAgainWhenFurtherStreamsHaveReadIt) {
 }
 
 /// Copies more than fits in pinned memory, from memory that is overwritten at once.
-TEST(CudaDevice, WhatIsCopiedMayBeUsedAgain) {
+TEST(CudaDevice, CopiedMemoryMayBeReused) {
   constexpr std::size_t kBytes = 40'000'001;
   const auto device = make_cuda_device(std::make_shared<CudaGpu>(0), {});
   const auto stream = device->make_stream();
@@ -96,7 +96,7 @@ TEST(CudaDevice, WhatIsCopiedMayBeUsedAgain) {
   EXPECT_TRUE(download(*stream, second->data(), kBytes) == source);
 }
 
-TEST(CudaDevice, SaysHowMuchIsLeftWhereTheGpuHasNoMore) {
+TEST(CudaDevice, OutOfMemoryErrorsSayHowMuchIsFree) {
   const auto device = make_cuda_device(std::make_shared<CudaGpu>(0), {5, {}, nullptr});
   constexpr std::int64_t kNeeded = std::int64_t{1} << 45;
   try {
@@ -120,7 +120,7 @@ TEST(CudaDevice, StreamsTakeEventsOfGpusOnly) {
   EXPECT_THROW(of_cuda(*make_host_device({})->make_stream()), Error);
 }
 
-TEST(CudaDevice, ThereIsNoHundredthGpu) {
+TEST(CudaDevice, AHundredthGpuDoesNotExist) {
   try {
     CudaGpu gpu(99);
     ADD_FAILURE() << "no error";
@@ -144,7 +144,7 @@ TEST(CudaDevice, TimesBeginWithTheHostsClock) {
 
 /// All-reduces over random values with odd sizes and offsets give every rank the exact bits of the host's
 /// sum.
-TEST(CudaWorld, SumsHaveTheBitsOfTheHosts) {
+TEST(CudaWorld, SumsEqualTheHostsBits) {
   constexpr int kRanks = 5;
   const auto sums = [&](auto&& communicator_of, auto&& device_of, DType element, std::size_t count,
                         std::size_t shift) {
@@ -192,7 +192,7 @@ TEST(CudaWorld, SumsHaveTheBitsOfTheHosts) {
   }
 }
 
-TEST(CudaWorld, RefusesMoreRanksThanItCanAddUp) {
+TEST(CudaWorld, RejectsMoreRanksThanItCanAddUp) {
   try {
     make_cuda_world(65);
     ADD_FAILURE() << "no error";

@@ -5,7 +5,7 @@
 namespace dflop {
 namespace gpus_test {
 
-TEST(CudaDevices, SayWhatTheyAre) {
+TEST(CudaDevices, HaveADescription) {
   for (const GpuInfo& device : cuda_devices()) {
     EXPECT_FALSE(device.name.empty());
     EXPECT_GT(device.multiprocessors, 0);

@@ -71,7 +71,7 @@ TEST(CudaKernels, HaveEveryOperation) {
   });
 }
 
-TEST(CudaKernels, RefusesF64) {
+TEST(CudaKernels, RejectsF64) {
   try {
     make_cuda_kernels(DType::f64, {});
     FAIL() << "expected an error";

@@ -104,7 +104,7 @@ TEST_P(CudaRows, NormsOfWideRows) {
 
 /// Norms that add give the same bits as `add` before the norm. In f32, their backwards give the same bits as
 /// `add` after the backward; in bf16 the gradient is rounded only once.
-TEST_P(CudaRows, NormsAddToTheBitAsAddDoes) {
+TEST_P(CudaRows, NormsAddBitIdenticallyToAdd) {
   for_shapes([&](int n, int columns) {
     Both &x = values("x", n, columns), &added = values("added", n, columns);
     Both &gamma = values("gamma", 1, columns), &dy = values("dy", n, columns);
@@ -181,7 +181,7 @@ std::vector<char> bytes_of_all(const std::vector<T>& numbers) {
 
 /// Gives the same bits as the host, with whole vectors and without, aligned or not. In some runs, a number is
 /// not finite.
-TEST_P(CudaRows, UnpackGivesTheHostsBits) {
+TEST_P(CudaRows, UnpackEqualsTheHostsBits) {
   const std::unique_ptr<Kernels> of_host = make_host_kernels(GetParam());
   const std::size_t width = bytes_of(GetParam());
   for (const NumberType type : kNumberTypes) {

@@ -53,7 +53,7 @@ std::vector<NamedPlan> plans() {
 
 class LiveCuda : public ::testing::TestWithParam<NamedPlan> {};
 
-TEST_P(LiveCuda, LossAndGradientsAreThoseOfTheHost) {
+TEST_P(LiveCuda, LossAndGradientsEqualTheHost) {
   const std::vector<Sample> samples = live_samples(12, 5);
   LiveRun reference(uniform_plan(1, 1, 1, 1), samples, DType::f32);
   LiveRun run(GetParam().plan, samples, DType::f32, gpu);
@@ -66,7 +66,7 @@ TEST_P(LiveCuda, LossAndGradientsAreThoseOfTheHost) {
   }
 }
 
-TEST_P(LiveCuda, StepsAreThoseOfTheHost) {
+TEST_P(LiveCuda, StepsEqualTheHost) {
   const std::vector<Sample> samples = live_samples(12, 5);
   LiveRun reference(GetParam().plan, samples, DType::f32);
   LiveRun run(GetParam().plan, samples, DType::f32, gpu);
@@ -90,7 +90,7 @@ TEST_P(LiveCuda, RunsRepeatToTheBit) {
 }
 
 /// The same test as on the host (tests/backend/run/bf16_test.cpp).
-TEST_P(LiveCuda, Bf16IsF32ToRounding) {
+TEST_P(LiveCuda, Bf16EqualsF32ExceptForRounding) {
   const std::vector<Sample> samples = live_samples(12, 5);
   LiveRun reference(uniform_plan(1, 1, 1, 1), samples, DType::f32);
   LiveRun run(GetParam().plan, samples, DType::bf16, gpu);

@@ -29,7 +29,7 @@ TEST(CudnnAttention, BucketsHoldTheirCountsClosely) {
 }
 
 /// Head shapes of SigLIP, Qwen2.5-VL's encoder and the LLMs, with and without groups.
-TEST(CudnnAttention, TakesWhatOurModelsHave) {
+TEST(CudnnAttention, SupportsTheShapesOfOurModels) {
   try {
     for (const int head_dim : {64, 72, 80, 128}) {
       for (const bool causal : {false, true}) {
@@ -50,7 +50,7 @@ TEST(CudnnAttention, TakesWhatOurModelsHave) {
 
 /// A deterministic backward of ragged sequences needs compute capability 9.0. The check does not cover the
 /// forward.
-TEST(CudnnAttention, RefusesOlderDevices) {
+TEST(CudnnAttention, RejectsOlderDevices) {
   try {
     EXPECT_NE(cudnn_refusal({{32, 32, 128, false}, true, 16, 4096, 32768}, 80), "");
     EXPECT_EQ(cudnn_refusal({{32, 32, 128, false}, true, 16, 4096, 32768}, 90, AttentionSums::any), "");

@@ -71,7 +71,7 @@ TEST(CudaOnHostBlock, BarriersHoldEveryThread) {
 }
 
 /// Warps 0 and 1 meet at barrier 1 although warp 2 has ended.
-TEST(CudaOnHostBlock, PartsOfABlockMeet) {
+TEST(CudaOnHostBlock, PartsOfABlockSynchronize) {
   int come = 0;
   EXPECT_EQ(error_of(96, 0,
                      [&] {
@@ -94,7 +94,7 @@ TEST(CudaOnHostBlock, ThreadsTellEachOther) {
             "");
 }
 
-TEST(CudaOnHostBlock, ReportsThreadsThatWaitForEver) {
+TEST(CudaOnHostBlock, ReportsThreadsThatWaitForever) {
   expect_error("wait for each other for ever", 64, [] {
     if (thread() < 32) {
       __syncthreads();
@@ -118,7 +118,7 @@ TEST(CudaOnHostBlock, ReportsLanesThatPartedWays) {
   expect_error("no whole warps", 64, [] { cuda::wait_for_some(1, 40); });
 }
 
-TEST(CudaOnHostBlock, ReportsSharedMemoryThatIsNotThere) {
+TEST(CudaOnHostBlock, ReportsSharedMemoryOutOfBounds) {
   alignas(16) static const char kFrom[16] = {};
   expect_error("behind the block's 64 bytes", 1, [] { cuda::copy_16(64, kFrom, true); });
   expect_error("not aligned", 1, [] { cuda::copy_16(8, kFrom, true); });
@@ -145,7 +145,7 @@ TEST(CudaOnHostBlock, CopiesLandWhenTheyAreWaitedFor) {
   expect_error("without having waited for its copies", 1, [] { cuda::copy_4(0, &kFrom, true); });
 }
 
-TEST(CudaOnHostRuntime, ReportsMemoryThatIsNotThere) {
+TEST(CudaOnHostRuntime, ReportsMemoryOutOfBounds) {
   void* memory = nullptr;
   ASSERT_EQ(cudaMalloc(&memory, 12), cudaSuccess);
   static_cast<char*>(memory)[12] = 1;
@@ -157,7 +157,7 @@ TEST(CudaOnHostRuntime, ReportsMemoryThatIsNotThere) {
 
 void nothing(int) {}
 
-TEST(CudaOnHostRuntime, RefusesWhatADeviceDoesNotHave) {
+TEST(CudaOnHostRuntime, RejectsFeaturesThatADeviceLacks) {
   const auto launched = [](dim3 grid, dim3 threads, std::size_t shared_bytes) {
     const cudaLaunchConfig_t config{grid, threads, shared_bytes, nullptr};
     return cudaLaunchKernelEx(&config, nothing, 1);

@@ -17,7 +17,7 @@ using cuda::FlatTable;
 using cuda::PackedKey;
 
 /// Compares the table with a map. Keys have few different words, so that they repeat and often share a word.
-TEST(FlatTable, FindsWhatWasMadeForEachKey) {
+TEST(FlatTable, FindsTheValueOfEachKey) {
   Random random(5);
   FlatTable<int> table;
   std::map<std::pair<std::uint64_t, std::uint64_t>, int*> made;
@@ -41,7 +41,7 @@ TEST(FlatTable, FindsWhatWasMadeForEachKey) {
   EXPECT_GT(made.size(), 1'000U);
 }
 
-TEST(FlatTable, KeepsNothingOfWhatCouldNotBeMade) {
+TEST(FlatTable, KeepsNothingIfMakingAValueFails) {
   FlatTable<int> table;
   const auto fail = []() -> std::unique_ptr<int> { throw 1; };
   EXPECT_THROW(table.get({1, 0}, fail), int);

@@ -173,7 +173,7 @@ TEST(GeluErf, InBf16IsTheNearestNumber) {
   }
 }
 
-TEST(GeluErf, PassesOnWhatIsNoNumber) {
+TEST(GeluErf, PropagatesNan) {
   const Reals x(1, 5, std::nan(""));
   Reals y(1, 5), dx(1, 5);
   for (const auto& [target, name] : kNames<HostTarget>) {

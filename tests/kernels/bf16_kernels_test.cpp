@@ -35,7 +35,7 @@ TEST(Bf16Kernels, RoundOnce) {
   EXPECT_EQ(to_float(y[1]), 256);  // 257 is a tie between 256 and 258, rounded to even
 }
 
-TEST(Bf16Kernels, WhatIsAddedToIsRead) {
+TEST(Bf16Kernels, ReadTheSummand) {
   const auto kernels = make_host_kernels(DType::bf16);
   std::vector<BFloat16> y = rounded({1, 2});
   std::vector<BFloat16> x = rounded({3, 4});
@@ -49,7 +49,7 @@ TEST(Bf16Kernels, WhatIsAddedToIsRead) {
 
 /// With gradient 1, each step equals the learning rate. From 1 on in steps of 0.001, 0.999 rounds to 1 and
 /// 0.998 to 1 - 2^-8 = 0.99609375. Weights without masters would stay at 1.
-TEST(Bf16Kernels, MastersKeepWhatWeightsRoundAway) {
+TEST(Bf16Kernels, MastersKeepBitsThatWeightsLose) {
   const auto kernels = make_host_kernels(DType::bf16);
   std::vector<BFloat16> weight = rounded({1});
   float master = 1;
@@ -67,7 +67,7 @@ TEST(Bf16Kernels, MastersKeepWhatWeightsRoundAway) {
 }
 
 /// Only gradients of weights, without dx.
-TEST(Bf16Kernels, LeaveOutWhatHasNoData) {
+TEST(Bf16Kernels, SkipMatricesWithoutData) {
   const auto kernels = make_host_kernels(DType::bf16);
   std::vector<BFloat16> x = rounded({3, 4});
   std::vector<BFloat16> dy = rounded({1, 1});
@@ -93,7 +93,7 @@ TEST(Bf16Kernels, NormsAreOfTheRoundedSum) {
 /// For the normalized row (r, -r) and g = (1, 1), the mean of their product is 0, and dx = r g. The sum of r
 /// = 1 + 2^-9 and 2^-8 rounds to 1 + 2^-7. If rounded first, 1 + 2^-9 would become 1, and 1 + 2^-8 is a tie
 /// that rounds to the even 1.
-TEST(Bf16Kernels, GradientsOfNormsAreRoundedWithWhatIsAdded) {
+TEST(Bf16Kernels, GradientsOfNormsAreRoundedAfterTheAddition) {
   const auto kernels = make_host_kernels(DType::bf16);
   std::vector<BFloat16> x = rounded({1, -1}), ones = rounded({1, 1}), dx(2);
   std::vector<BFloat16> added = rounded({0x1p-8F, 0x1p-8F});

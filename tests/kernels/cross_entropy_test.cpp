@@ -81,7 +81,7 @@ TEST(CrossEntropy, PartsGiveTheTargetsLogitToItsRankOnly) {
   EXPECT_EQ(columns_of(parts, 2, 1).data, (std::vector<double>{2, 0, 0}));
 }
 
-TEST(CrossEntropy, OfPartsOfTheVocabularyIsThatOfTheWhole) {
+TEST(CrossEntropy, OfPartsOfTheVocabularyEqualsTheWhole) {
   Random random(47);
   for (const int n : {0, 1, 12}) {
     Reals logits = random_values(random, n, 13, 8.0);

@@ -12,7 +12,7 @@
 namespace dflop::testing {
 namespace host_kernels_test {
 
-TEST(HostKernels, AreMadeForEveryPrecision) {
+TEST(HostKernels, AreMadeForeveryPrecision) {
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
     EXPECT_EQ(make_host_kernels(dtype)->dtype(), dtype);
   }
@@ -180,7 +180,7 @@ TEST(HostKernels, NameTheOperationAndBothShapes) {
   });
 }
 
-TEST(HostKernels, RefuseIndicesThatLeadOutOfAMatrix) {
+TEST(HostKernels, RejectIndicesThatLeadOutOfAMatrix) {
   Reals x(3, 2), y(2, 2);
   const Ints high = {0, 3}, low = {-1, 0}, zero = {0, 0}, one = {1, 1}, four = {1, 4};
   expect_errors({
@@ -203,7 +203,7 @@ TEST(HostKernels, RefuseIndicesThatLeadOutOfAMatrix) {
   });
 }
 
-TEST(HostKernels, RefuseHeadsAndSequencesThatDoNotFit) {
+TEST(HostKernels, RejectHeadsAndSequencesThatDoNotFit) {
   Reals qkv(3, 8), out(3, 4), statistics(3, 2);
   const AttentionShape shape{2, 1, 2, true};
   const Ints positions = {0, 1, 2};

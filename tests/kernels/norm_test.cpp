@@ -63,7 +63,7 @@ TEST_P(Norm, RmsNormDividesByTheRootOfTheMeanSquare) {
   }
 }
 
-TEST_P(Norm, LayerNormBackwardIsTheDerivativePlusWhatIsAdded) {
+TEST_P(Norm, LayerNormBackwardIsTheDerivativePlusTheAddedGradient) {
   layer_loss();
   const Reals gamma_start = random_values(random, 1, width);
   const Reals beta_start = random_values(random, 1, width);
@@ -77,7 +77,7 @@ TEST_P(Norm, LayerNormBackwardIsTheDerivativePlusWhatIsAdded) {
   expect_close(dbeta, plus(beta_start, numeric_gradient(beta, loss)), kGradient, "dbeta");
 }
 
-TEST_P(Norm, RmsNormBackwardIsTheDerivativePlusWhatIsAdded) {
+TEST_P(Norm, RmsNormBackwardIsTheDerivativePlusTheAddedGradient) {
   rms_loss();
   const Reals gamma_start = random_values(random, 1, width);
   Reals dx(n, width, 9.0);
@@ -88,7 +88,7 @@ TEST_P(Norm, RmsNormBackwardIsTheDerivativePlusWhatIsAdded) {
   expect_close(dgamma, plus(gamma_start, numeric_gradient(gamma, loss)), kGradient, "dgamma");
 }
 
-TEST_P(Norm, BackwardLeavesOutWhatIsNotAskedFor) {
+TEST_P(Norm, BackwardOmitsUnrequestedGradients) {
   layer_loss();
   rms_loss();
   const Matrix no_dx{nullptr, n, width};
@@ -141,7 +141,7 @@ std::vector<std::vector<T>> sums_and_norms(int n, int width, HostTarget target, 
   return all;
 }
 
-TEST_P(Norm, AddsToTheBitAsAddDoes) {
+TEST_P(Norm, AddsBitIdenticallyToAdd) {
   for (const auto& [target, name] : kNames<HostTarget>) {
     if (!has_host_target(target)) continue;
     EXPECT_EQ(sums_and_norms<float>(n, width, target, true), sums_and_norms<float>(n, width, target, false))

@@ -34,7 +34,7 @@ TEST(Rope, TurnsPairsOfQueriesAndKeysByPosition) {
 }
 
 // Rows may use any row of the table, and several rows the same one.
-TEST(Rope, RowsOfTheTableAreThoseAskedFor) {
+TEST(Rope, ReturnsTheRequestedRowsOfTheTable) {
   Random random(31);
   const AttentionShape shape{1, 1, 6, true};
   const Reals turns = random_values(random, 4, 6);  // any numbers will do

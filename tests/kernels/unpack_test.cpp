@@ -100,7 +100,7 @@ TEST(Unpack, RoundsToBf16AndKeepsSums) {
 
 /// The largest number of each type counts as finite, even if it is infinite in the kernels' type. A detected
 /// number is not forgotten.
-TEST(Unpack, FindsWhatIsNotFiniteAnywhere) {
+TEST(Unpack, FindsValuesThatAreNotFiniteAnywhere) {
   Random random(7);
   for (const NumberType type : kNumberTypes) {
     SCOPED_TRACE(static_cast<int>(type));
@@ -128,7 +128,7 @@ TEST(Unpack, FindsWhatIsNotFiniteAnywhere) {
   }
 }
 
-TEST(Unpack, WantsANumberForEachValue) {
+TEST(Unpack, NeedsANumberForEachValue) {
   Random random(8);
   const Stored stored = random_stored(random, NumberType::f32, 4);
   Reals values(1, 3);

@@ -455,7 +455,7 @@ TEST_P(Variants, RepeatToTheBitOnMemoryAlignedTo64Bytes) {
   }
 }
 
-TEST_P(Variants, AreTheSameForEveryTeam) {
+TEST_P(Variants, AreTheSameForeveryTeam) {
   std::vector<std::unique_ptr<Team>> teams;
   std::vector<std::unique_ptr<Kernels>> kernels;
   for (int threads = 1; threads <= 4; threads += kSanitized ? 2 : 1) {

@@ -18,7 +18,7 @@ def test_a_plan_is_simulated(source):
     assert result["iteration_s_mean"] == pytest.approx(sum(result["iterations_s"]) / 2)
 
 
-def test_errors_are_the_commands_own(source):
+def test_errors_equal_the_commands_errors(source):
     with pytest.raises(dflop.CommandError, match="--colour"):
         dflop.plan(model="tiny-vlm", colour="red")
     with pytest.raises(dflop.CommandError, match="did you mean 'tiny-vlm'") as caught:
@@ -39,7 +39,7 @@ def test_a_search_for_interleaved_has_two_chunks(source):
         dflop.plan(**asked, planner="pytorch")
 
 
-def test_a_plan_whose_files_are_elsewhere_says_from_where_they_were_looked_for(source, tmp_path, monkeypatch):
+def test_a_plan_with_missing_files_says_where_they_were_searched(source, tmp_path, monkeypatch):
     model = (source / "experiments" / "presets" / "models" / "tiny-vlm.json").read_text()
     (tmp_path / "model.json").write_text(model)
     os.rename(write_cluster(tmp_path, 2), tmp_path / "cluster.json")
@@ -81,14 +81,14 @@ def test_compare_gives_rows(source):
     assert isinstance(table, pandas.DataFrame) and set(table["system"]) == {"pytorch", "dflop"}
 
 
-def test_options_are_passed_as_the_command_line_has_them(broken):
+def test_options_are_passed_like_on_the_command_line(broken):
     broken("""shift; printf '{"arguments": "'; printf '%s ' "$@"; printf '"}'; echo 'a note' >&2""")
     result = dflop.run("data stats", "x.csv", flag=True, none=None, some_list=[1, 2], number=3)
     assert result["arguments"] == "stats x.csv --flag --some-list 1 --some-list 2 --number 3 --format json "
     assert result.notes == ["a note"]
 
 
-def test_false_takes_a_flag_away(source):
+def test_false_removes_a_flag(source):
     data = str(source / "traces" / "datasets" / "vision_mix.csv")
     asked = {"model": "tiny-vlm", "cluster": "a100-80g:1", "data": data, "gbs": 16}
     for given, clips in ((False, False), (None, False), (True, True)):
@@ -111,7 +111,7 @@ def test_false_takes_a_flag_away(source):
         ({"format": "csv"}, "format: expected none, because run() reads the output of --format json, found 'csv'"),
     ],
 )
-def test_values_that_an_option_does_not_take_are_named(options, said):
+def test_invalid_option_values_are_named(options, said):
     with pytest.raises(dflop.InputError) as caught:
         dflop.plan(model="tiny-vlm", cluster="a100-80g:1", data="data.csv", **{"gbs": 16, **options})
     assert str(caught.value) == said
@@ -133,20 +133,20 @@ def test_options_of_a_command_are_listed():
         dflop.options("fly")
 
 
-def test_an_infeasible_command_has_its_exit_code_and_words(source):
+def test_an_infeasible_command_has_its_exit_code_and_message(source):
     data = str(source / "traces" / "datasets" / "vision_mix.csv")
     with pytest.raises(dflop.Infeasible) as caught:
         dflop.plan(model="internvl2.5-72b", cluster="a100-80g:1", data=data, gbs=16)
     assert caught.value.exit_code == 3 and "infeasible" in caught.value.stderr
 
 
-def test_tables_say_how_they_become_dataframes(monkeypatch):
+def test_dataframes_without_pandas_say_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)  # as if not installed
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'dflop\[pandas\]'"):
         dflop._commands.Rows([{"a": 1}]).to_pandas()
 
 
-def test_a_machine_without_a_preset_is_planned_for_by_a_profile_alone(tmp_path):
+def test_a_machine_without_a_preset_is_planned_for_with_only_a_profile(tmp_path):
     cluster, profile, data = (tmp_path / f"{name}.json" for name in ("cluster", "profile", "samples"))
     dflop.write_cluster(cluster, 2, memory_bytes=4 << 30)
     samples = [dflop.make_sample(80 + i, [64], 64) for i in range(16)]
@@ -193,13 +193,13 @@ def noted(command, **options):
 
 
 @pytest.mark.parametrize("output", ["echo hello", "echo 12", "printf '{'"])
-def test_what_prints_no_result_is_an_error(broken, output):
+def test_a_command_without_a_result_is_an_error(broken, output):
     broken(output)
     with pytest.raises(dflop.CommandError, match="expected a result as JSON, found"):
         dflop.plan(model="tiny-vlm")
 
 
-def test_what_dies_is_an_error(broken):
+def test_a_command_that_dies_is_an_error(broken):
     broken("kill -9 $$")
     with pytest.raises(dflop.CommandError, match="exit code -9"):
         dflop.plan(model="tiny-vlm")

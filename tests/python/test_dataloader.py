@@ -30,7 +30,7 @@ def loader(workers, kind=stateful.StatefulDataLoader):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_loader_gives_what_the_sampler_draws(workers):
+def test_a_loader_yields_the_samplers_items(workers):
     assert list(loader(workers, torch.utils.data.DataLoader)) == list(sampler())
 
 
@@ -48,7 +48,7 @@ def test_a_stateful_loader_resumes_exactly(workers, taken):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_pass_that_was_left_begins_anew(workers):
+def test_an_abandoned_pass_starts_over(workers):
     one = loader(workers)
     next(iter(one))
     assert list(one) == list(sampler())
@@ -78,14 +78,14 @@ def resumed(workers, taken):
 
 
 @pytest.mark.parametrize("workers, taken", LEFT)
-def test_a_state_at_the_end_goes_on_with_the_next_epoch(workers, taken):
+def test_a_state_at_the_end_resumes_with_the_next_epoch(workers, taken):
     whole = epochs(loader(0), range(3))
     rest = whole[1][taken:] if taken < 12 else whole[2]
     assert list(resumed(workers, taken)) == rest
 
 
 @pytest.mark.parametrize("workers, taken", LEFT)
-def test_a_loop_over_epochs_goes_on_where_it_was_left(workers, taken):
+def test_a_loop_over_epochs_resumes_where_it_stopped(workers, taken):
     # The loader keeps the state until it is iterated, which is after set_epoch().
     whole = epochs(loader(0), range(4))
     assert epochs(resumed(workers, taken), range(1, 4)) == [whole[1][taken:], whole[2], whole[3]]
@@ -95,7 +95,7 @@ def test_a_loop_over_epochs_goes_on_where_it_was_left(workers, taken):
 
 @pytest.mark.parametrize("workers, taken", LEFT)
 @pytest.mark.parametrize("epoch", [0, 3])
-def test_an_epoch_that_is_named_drops_a_state_and_says_so(workers, taken, epoch):
+def test_set_epoch_drops_a_state_with_a_note(workers, taken, epoch):
     whole = epochs(loader(0), range(4))
     one = resumed(workers, taken)
     said = rf"the loaded state of epoch 1 \({min(taken, 12)} of 12 done\) is dropped, because set_epoch\({epoch}\) names another"
@@ -106,7 +106,7 @@ def test_an_epoch_that_is_named_drops_a_state_and_says_so(workers, taken, epoch)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_state_that_is_loaded_after_a_pass_is_taken(workers):
+def test_a_state_loaded_after_a_pass_is_used(workers):
     one = loader(workers)
     whole = epochs(one, range(4))
     first = loader(workers)
@@ -116,7 +116,7 @@ def test_a_state_that_is_loaded_after_a_pass_is_taken(workers):
     assert list(one) == whole[1][5:], "epoch 3 was named for a pass that is over"
 
 
-def test_a_store_keeps_what_was_given_first(tmp_path):
+def test_a_store_keeps_the_first_value(tmp_path):
     store = torch.distributed.FileStore(str(tmp_path / "store"), 2)
     hashes = torch.distributed.HashStore()
     for agreement in (dflop.StoreAgreement(store), dflop.StoreAgreement(hashes)):
@@ -126,7 +126,7 @@ def test_a_store_keeps_what_was_given_first(tmp_path):
         agreement.forget("0.9")
 
 
-def test_ranks_agree_through_a_store_where_one_has_no_child(broken, monkeypatch):
+def test_ranks_agree_through_a_store_if_one_has_no_child(broken, monkeypatch):
     store = dflop.StoreAgreement(torch.distributed.HashStore())
     ranks = [iter(sampler(dp_rank=rank, agreement=store)) for rank in range(2)]
     given = [next(ranks[0])]

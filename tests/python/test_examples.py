@@ -62,7 +62,7 @@ def test_ranks_share_the_samples_of_each_epoch(source, tmp_path, example, packag
     assert given[0][:8] != given[0][8:], "the second epoch has another order"
 
 
-def test_modules_are_trained_under_plans_that_are_made_for_them(source, tmp_path):
+def test_modules_are_trained_under_plans_for_their_profile(source, tmp_path):
     if not hasattr(pytest.importorskip("torch"), "nn"):
         pytest.skip("torch is not installed")  # the name then refers to this folder's tests
     from dflop.torch._version import OLDEST_TORCH, is_old

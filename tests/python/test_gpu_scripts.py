@@ -34,7 +34,7 @@ def test_dry_run_of_a_half(dflop, tmp_path, half, steps):
     assert len([name for name, status, _ in rows if status == "skipped"]) <= 1  # a program that only CUDA builds have
 
 
-def test_a_step_that_fails_is_in_the_table_and_ends_no_other(tmp_path):
+def test_a_failed_step_is_in_the_table_and_does_not_stop_others(tmp_path):
     """No program exists, so each step that needs one fails."""
     (tmp_path / "build").mkdir()
     command = [GPU / "run_all.sh", "second", "--out", tmp_path, "--dry-run", "--build", tmp_path / "build"]
@@ -46,7 +46,7 @@ def test_a_step_that_fails_is_in_the_table_and_ends_no_other(tmp_path):
     assert rows["benches"] == "skipped"
 
 
-def test_parameters_are_those_that_transformers_counts():
+def test_parameters_equal_the_count_of_transformers():
     """The counts are for its models with these configurations, with tied embeddings counted once."""
     counts = {kind: sum(math.prod(shape) for _, shape in models.tensors(config)) for kind, config in models.MODELS.items()}
     assert counts["text"] == 1_235_814_400
@@ -95,7 +95,7 @@ def step(number, loss, tokens=10):
     return {"step": number, "loss": loss, "llm_tokens": tokens, "encoder_tokens": 0}
 
 
-def test_losses_are_held_against_each_other():
+def test_losses_are_compared():
     ours = [step(1, 12.0), step(2, 10.0)]
     most, problem = head_to_head.difference(ours, [step(1, 12.0), step(2, 9.9)])
     assert problem == "" and most == pytest.approx(10 / 9.9 - 1)
@@ -105,7 +105,7 @@ def test_losses_are_held_against_each_other():
     assert "other samples" in head_to_head.difference(ours, [step(1, 12.0, 11)])[1]
 
 
-def test_figures_leave_first_steps_out():
+def test_figures_exclude_warm_up_steps():
     """The first of three steps does not count. The others end 2 s and 4 s later, with 30 tokens, and take 1 s and
     3 s."""
     sides = importlib.import_module("sides")
@@ -159,13 +159,13 @@ def test_ranks_end_with_a_line_when_one_is_killed(tmp_path):
 
 
 @pytest.mark.parametrize("last", ["exit 1", "echo 'dflop: error: a'; exit 0", "echo 'dflop: error: a'; echo 'dflop: error: b'; exit 1"])
-def test_ranks_that_end_in_another_way_fail(tmp_path, last):
+def test_ranks_that_end_unexpectedly_fail(tmp_path, last):
     done = run_ranks(tmp_path, last, "--kill", "1")
     assert done.returncode == 1
     assert "expected a failure with one line" in done.stderr
 
 
-def test_bundle_is_held_against_its_limit(tmp_path):
+def test_bundle_is_checked_against_its_limit(tmp_path):
     """Small existing programs take the place of dflop's."""
     build = tmp_path / "build"
     (build / "tests").mkdir(parents=True)

@@ -43,7 +43,7 @@ def test_two_outliers_share_a_batch():
     assert delay_outliers([1, 9, 1, 1, 1, 1, 9, 1], 4, 2, 2) == [0, 2, 1, 6, 4, 5, 7, 3]
 
 
-def test_python_and_the_child_regroup_alike():
+def test_python_and_the_child_regroup_equally():
     server = dflop.Server()
     rng = random.Random(3)
     moved = 0
@@ -94,7 +94,7 @@ def test_each_item_comes_once_and_within_its_window(drop_last):
 
 
 @pytest.mark.parametrize("taken", [0, 1, 4, 8, 10, 23])
-def test_a_resumed_sampler_goes_on_exactly(taken):
+def test_a_resumed_sampler_continues_exactly(taken):
     whole = list(sampler())
     first = sampler()
     head = list(itertools.islice(iter(first), taken))
@@ -103,7 +103,7 @@ def test_a_resumed_sampler_goes_on_exactly(taken):
     assert head + list(second) == whole
 
 
-def test_states_of_other_windows_are_refused_and_older_ones_taken():
+def test_states_of_other_windows_are_rejected_and_older_ones_accepted():
     state = sampler().state_dict()
     with pytest.raises(dflop.InputError, match="expected delay_outliers 0, as in the sampler, found 3"):
         sampler(delay_outliers=0).load_state_dict(state)
@@ -155,7 +155,7 @@ def test_windows_are_of_at_most_as_many_batches_as_the_child_takes(plan):
 
 
 @pytest.mark.parametrize("done", range(7))
-def test_a_plans_sampler_is_resumed_in_any_window(plan, done):
+def test_a_plans_sampler_resumes_in_any_window(plan, done):
     whole = list(dflop.PlanSampler(plan, samples(), seed=4, delay_outliers=4))
     first = dflop.PlanSampler(plan, samples(), seed=4, delay_outliers=4)
     list(itertools.islice(iter(first), done))

@@ -45,7 +45,7 @@ def place(**options):
     return one.dp_rank, one.dp_size
 
 
-def test_ranks_are_those_of_torch_distributed_unless_they_are_given(group, caplog):
+def test_ranks_come_from_torch_distributed_by_default(group, caplog):
     group(None)
     assert place() == (0, 1)
     group(1, 2)
@@ -76,7 +76,7 @@ def test_the_log_says_which_rank_a_sampler_took(ranks, options, said, group, cap
     assert [record.message for record in caplog.records] == [f"BatchSampler: {said}"]
 
 
-def test_ranks_that_nobody_can_tell_apart_are_refused(group, monkeypatch):
+def test_indistinguishable_ranks_are_rejected(group, monkeypatch):
     group(None)
     with pytest.raises(dflop.InputError, match="dp_rank: expected this rank's number, because dp_size is 2.*init_process"):
         place(dp_size=2)
@@ -95,7 +95,7 @@ def test_ranks_that_nobody_can_tell_apart_are_refused(group, monkeypatch):
     assert place() == (0, 1)
 
 
-def test_a_sampler_that_is_older_than_its_group_is_refused(group):
+def test_a_sampler_older_than_its_group_is_rejected(group):
     one, given = sampler(), sampler(dp_rank=0, dp_size=1, compare=False)  # a group here has no store
     group(1, 2)
     with pytest.raises(dflop.InputError, match="every rank would get the samples of rank 0 of 1. Make it after"):
@@ -109,7 +109,7 @@ def test_a_sampler_that_is_older_than_its_group_is_refused(group):
 # States.
 
 
-def test_a_state_counts_what_the_loop_has_had():
+def test_a_state_counts_the_batches_that_the_loop_received():
     drawn = sampler(seed=3)
     whole = list(drawn)
     ahead = iter(drawn)
@@ -130,7 +130,7 @@ def test_a_state_counts_what_the_loop_has_had():
 # Names.
 
 
-def test_names_are_there_without_being_imported():
+def test_names_are_available_without_import():
     shown = "'torch' in dir(dflop), dflop.torch.__name__, *dflop.torch.__all__, dflop.__version__"
     program = f"import dflop; print({shown})"
     run = subprocess.run(
@@ -148,7 +148,7 @@ def test_names_are_there_without_being_imported():
         dflop.tensor
 
 
-def test_tools_that_look_at_everything_may():
+def test_tools_may_inspect_everything():
     one = sampler()
     assert not hasattr(one, "drop_last") and getattr(one, "drop_last", None) is None
     assert "state_dict" in dict(inspect.getmembers(one))
@@ -175,7 +175,7 @@ def test_samplers_are_contexts_and_can_be_pickled():
 # Messages.
 
 
-def test_a_child_that_is_started_again_is_told_of(caplog):
+def test_a_restarted_child_is_logged(caplog):
     one = sampler()
     batches = iter(one)
     next(batches)
@@ -249,7 +249,7 @@ def _has_mypy():
     return subprocess.run([sys.executable, "-c", "import mypy"], stderr=subprocess.DEVNULL).returncode == 0
 
 
-def test_public_functions_say_their_types():
+def test_public_functions_have_type_hints():
     assert os.path.exists(os.path.join(os.path.dirname(dflop.__file__), "py.typed"))
     for name in dflop.__all__:
         value = getattr(dflop, name)

@@ -28,7 +28,7 @@ def test_small_cases_are_optimal(server):
         assert max(loads(costs, lists)) == largest_by_brute_force(costs, 3)
 
 
-def test_callers_of_equal_size_get_it(server):
+def test_equal_sizes_are_produced_on_request(server):
     rng = random.Random(3)
     costs = [rng.lognormvariate(6, 1) for _ in range(96)]
     lists = dflop.partition(costs, 8, equal_size=True, server=server)
@@ -38,7 +38,7 @@ def test_callers_of_equal_size_get_it(server):
         dflop.partition(costs, 7, equal_size=True, server=server)
 
 
-def test_encoder_and_llm_are_balanced_both(server):
+def test_both_encoder_and_llm_are_balanced(server):
     # For (4, 0) (0, 4) (4, 0) (0, 4), bins with one of each kind have a largest load of 4. Two of one kind
     # would have 8.
     lists = dflop.partition([(4, 0), (0, 4), (4, 0), (0, 4)], 2, server=server)
@@ -82,7 +82,7 @@ def test_columns_and_caps(server):
         ([1, 2], {"token_cap": 1}, "a column 'tokens'"),
     ],
 )
-def test_what_is_wrong_is_said(server, costs, options, message):
+def test_errors_name_the_problem(server, costs, options, message):
     with pytest.raises(dflop.InputError, match=message):
         dflop.partition(costs, 2, server=server, **options)
 
@@ -93,7 +93,7 @@ def test_bins_are_a_whole_number(server, bins):
         dflop.partition([1, 2], bins, server=server)
 
 
-def test_options_that_there_are_not_are_refused():
+def test_unknown_options_are_rejected():
     with pytest.raises(TypeError, match="colour"):
         dflop.partition([1, 2], 2, colour=1)
 
@@ -106,7 +106,7 @@ def test_costs_may_be_in_any_unit(server, unit):
     assert sorted(map(sorted, dflop.partition(pairs, 2, server=server))) == [[0, 3], [1, 2]]
 
 
-def test_arrays_and_tables_are_taken_as_they_are(server):
+def test_arrays_and_tables_are_accepted_unchanged(server):
     numpy = pytest.importorskip("numpy")
     expected = dflop.partition([3, 2, 2, 1], 2, server=server)
     for kind in ("int64", "float32", "uint8"):
@@ -137,7 +137,7 @@ def differenced(costs, bins):
     return partitions[0]
 
 
-def test_the_spread_is_never_above_that_of_the_differencing_method(server):
+def test_the_spread_is_at_most_the_differencing_methods(server):
     for seed in range(60):
         rng = random.Random(seed)
         bins = rng.choice([2, 3, 5, 8, 16])
@@ -164,7 +164,7 @@ def test_equal_sizes_are_not_bought_with_spread(server):
         assert _spread.spread(costs, lists) <= by_size
 
 
-def test_equal_sizes_take_the_smallest_spread_of_several_methods(server):
+def test_equal_sizes_use_the_smallest_spread_of_several_methods(server):
     # Local search with exchanges ends at 8 here, the differencing method at 6.
     costs = [150, 4005, 132, 115, 4046, 4023, 4034, 136, 4031, 4022, 4015, 4010]
     differenced_lists = _spread.equal_sizes(costs, 4)
@@ -198,7 +198,7 @@ def test_tables_without_keys_and_arrays_of_one_column_are_costs(server):
     assert sorted(dflop.partition([[3], [2], [2], [1]], 2, server=server)) == [[0, 3], [1, 2]]
 
 
-def test_nothing_goes_into_empty_bins(server):
+def test_no_items_give_empty_bins(server):
     assert dflop.partition([], 2, allow_empty=True, server=server) == [[], []]
 
 
@@ -244,7 +244,7 @@ def test_lpt_leaves_no_bin_empty_and_obeys_counts():
         ),
     ],
 )
-def test_without_a_child_lpt_takes_over_and_says_so(broken, script, found):
+def test_without_a_child_lpt_takes_over_with_a_note(broken, script, found):
     broken(script)
     server = dflop.Server()
     with pytest.warns(RuntimeWarning, match=f"(?s){found}.*LPT in Python takes over"):

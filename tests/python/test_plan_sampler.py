@@ -19,7 +19,7 @@ def plan(source):
     return str(source / "traces" / "plans" / "tiny-vlm-pp2.json")  # 32 samples in 8 microbatches
 
 
-def test_samples_are_described_as_schedules_do():
+def test_samples_are_described_like_in_schedules():
     assert dflop.make_sample(30, [16, 16, 8], 10, "x") == {
         "id": "x",
         "modality": "multi_image",
@@ -40,7 +40,7 @@ class NumpyNumber:
         return self._value
 
 
-def test_samples_take_numbers_of_numpy_and_no_others():
+def test_samples_accept_numpy_numbers_and_no_other_types():
     sample = dflop.make_sample(NumpyNumber(30), iter([NumpyNumber(16)]), NumpyNumber(4))
     assert json.loads(json.dumps(sample)) == dflop.make_sample(30, [16], 4)
     for wrong in ((-1,), (1.5,), (3, [0], 1), (3, [2], -1)):
@@ -48,7 +48,7 @@ def test_samples_take_numbers_of_numpy_and_no_others():
             dflop.make_sample(*wrong)
 
 
-def test_samples_that_are_none_are_named(plan):
+def test_invalid_samples_are_named(plan):
     given = samples()
     given[41] = {"a": 1}
     said = "samples: sample 41: id: expected this key, as dflop.make_sample() makes it, found ['a']"
@@ -57,7 +57,7 @@ def test_samples_that_are_none_are_named(plan):
     assert str(error.value) == said
 
 
-def test_an_epoch_draws_each_sample_once_and_another_one_others(plan):
+def test_an_epoch_draws_each_sample_once_in_its_own_order(plan):
     sampler = dflop.PlanSampler(plan, samples())
     first = [batch.indices for batch in sampler]
     assert len(first) == len(sampler) == 3
@@ -67,7 +67,7 @@ def test_an_epoch_draws_each_sample_once_and_another_one_others(plan):
     assert [batch.indices for batch in sampler] != first
 
 
-def test_programs_are_those_of_the_command(plan, tmp_path):
+def test_programs_equal_the_commands_programs(plan, tmp_path):
     sampler = dflop.PlanSampler(plan, samples(), keep=True)
     programs = [batch.program for batch in sampler]
     sampler.write_schedule(tmp_path / "schedule.json")
@@ -92,7 +92,7 @@ def test_a_run_that_is_resumed_has_the_same_batches(plan, done):
 
 
 @pytest.mark.parametrize("done", range(5))
-def test_a_loop_over_epochs_goes_on_where_it_was_left(plan, done):
+def test_a_loop_over_epochs_resumes_where_it_stopped(plan, done):
     # 100 samples are 3 batches of 32. After the third, the loop may have ended when the state is saved (4) or not.
     whole = epochs(dflop.PlanSampler(plan, samples()), range(3))
     first = dflop.PlanSampler(plan, samples())
@@ -110,7 +110,7 @@ def test_a_loop_over_epochs_goes_on_where_it_was_left(plan, done):
     assert second.log == []
 
 
-def test_an_epoch_that_is_named_drops_a_state_and_says_so(plan):
+def test_set_epoch_drops_a_state_with_a_note(plan):
     first = dflop.PlanSampler(plan, samples())
     first.set_epoch(1)
     next(iter(first))
@@ -142,7 +142,7 @@ def test_a_killed_child_changes_nothing(plan):
     assert given == whole
 
 
-def test_states_of_other_runs_and_small_data_are_refused(plan):
+def test_states_of_other_runs_and_small_data_are_rejected(plan):
     state = dflop.PlanSampler(plan, samples()).state_dict()
     with pytest.raises(dflop.InputError, match="expected seed 5, as in the sampler, found 1"):
         dflop.PlanSampler(plan, samples(), seed=5).load_state_dict(state)

@@ -37,7 +37,7 @@ def epoch_of_all(samplers):
     return ranks
 
 
-def test_every_item_once_on_one_rank_and_other_orders_in_other_epochs():
+def test_every_item_comes_once_and_epochs_differ_in_order():
     ranks = [sampler(dp_rank=r) for r in range(2)]
     seen = []
     for epoch in range(2):
@@ -50,7 +50,7 @@ def test_every_item_once_on_one_rank_and_other_orders_in_other_epochs():
     assert seen[0] != seen[1]
 
 
-def test_the_last_batch_is_smaller_or_filled_up():
+def test_the_last_batch_is_smaller_or_padded():
     # 203 = 8 x 24 + 11: the ninth batch has 11 items for 6 bins, which are enough.
     ranks = [sampler(dp_rank=r, drop_last=False) for r in range(2)]
     given = epoch_of_all(ranks)
@@ -72,13 +72,13 @@ def test_microbatches_are_balanced():
     assert max(chosen) < max(in_order)
 
 
-def test_a_rank_of_none_has_whole_microbatches():
+def test_rank_none_gets_whole_microbatches():
     both = [list(sampler(dp_rank=r)) for r in range(2)]
     whole = list(sampler(dp_rank=None))
     assert whole == [a + b for a, b in zip(*both)]
 
 
-def test_shapes_are_sums_of_what_is_given():
+def test_shapes_are_sums_of_the_arguments():
     one = sampler(dp_rank=1)
     tokens = costs()["tokens"]
     shapes = one.shapes(2)
@@ -102,7 +102,7 @@ def test_a_state_resumes_exactly(taken):
     assert list(second) == whole, "the next pass is a whole one"
 
 
-def test_a_batch_that_lpt_made_is_gone_on_with(broken, monkeypatch):
+def test_a_batch_made_by_lpt_resumes(broken, monkeypatch):
     """The state holds the batch from which the first microbatches were taken. A child would have filled them
     differently."""
     good = os.environ["DFLOP_EXECUTABLE"]
@@ -118,7 +118,7 @@ def test_a_batch_that_lpt_made_is_gone_on_with(broken, monkeypatch):
     assert head != list(sampler(dp_size=1, dp_rank=0))[:1]
 
 
-def test_a_pass_that_was_left_begins_anew():
+def test_an_abandoned_pass_starts_over():
     one = sampler(dp_rank=0)
     whole = list(one)
     list(itertools.islice(iter(one), 7))
@@ -149,7 +149,7 @@ def resumed(state):
 
 
 @pytest.mark.parametrize("taken", [24, 25])
-def test_a_state_after_the_last_microbatch_goes_on_with_the_next_epoch(taken):
+def test_a_state_after_the_last_microbatch_resumes_with_the_next_epoch(taken):
     # 203 items are 8 batches of 24, of 3 microbatches each: 24. The loop may or may not have ended when the state is
     # saved.
     whole = epochs(sampler(dp_rank=0), range(3))
@@ -166,7 +166,7 @@ def test_a_state_after_the_last_microbatch_goes_on_with_the_next_epoch(taken):
 
 
 @pytest.mark.parametrize("taken", [0, 1, 3, 7, 23, 24, 25])
-def test_loops_over_epochs_go_on_where_they_were_left(taken):
+def test_loops_over_epochs_resume_where_they_stopped(taken):
     whole = epochs(sampler(dp_rank=0), range(4))
     rest = whole[1][taken:] + whole[2] + whole[3]
     state = left_at(1, taken)
@@ -177,7 +177,7 @@ def test_loops_over_epochs_go_on_where_they_were_left(taken):
 
 
 @pytest.mark.parametrize("taken, epoch", [(7, 0), (7, 2), (24, 0), (24, 3)])
-def test_an_epoch_that_is_named_drops_a_state_and_says_so(taken, epoch, caplog):
+def test_set_epoch_drops_a_state_with_a_note(taken, epoch, caplog):
     whole = epochs(sampler(dp_rank=0), range(4))
     one = resumed(left_at(1, taken))
     said = f"BatchSampler: the loaded state of epoch 1 ({taken} of 24 done) is dropped, because set_epoch({epoch}) names another"
@@ -190,7 +190,7 @@ def test_an_epoch_that_is_named_drops_a_state_and_says_so(taken, epoch, caplog):
     assert len(one.log) == 1
 
 
-def test_a_state_that_is_loaded_later_than_an_epoch_was_named_is_taken():
+def test_a_state_loaded_after_set_epoch_is_used():
     whole = epochs(sampler(dp_rank=0), range(2))
     one = sampler(dp_rank=0)
     one.set_epoch(0)
@@ -202,7 +202,7 @@ def test_a_state_that_is_loaded_later_than_an_epoch_was_named_is_taken():
     assert one.state_dict()["done"] == 0, "the epoch begins once more"
 
 
-def test_a_state_of_one_rank_is_that_of_the_others():
+def test_all_ranks_have_the_same_state():
     first = sampler(dp_rank=0)
     list(itertools.islice(iter(first), 4))
     second = sampler(dp_rank=1)
@@ -213,7 +213,7 @@ def test_a_state_of_one_rank_is_that_of_the_others():
 @pytest.mark.parametrize(
     "wrong", [{"done": -1}, {"done": 25}, {"done": "x"}, {"epoch": None}, {"bins": [0]}, {"bins": 3}]
 )
-def test_states_that_were_changed_are_refused(wrong):
+def test_changed_states_are_rejected(wrong):
     one = sampler(dp_rank=0)
     list(itertools.islice(iter(one), 4))
     with pytest.raises(dflop.InputError, match="state: "):
@@ -223,7 +223,7 @@ def test_states_that_were_changed_are_refused(wrong):
             sampler(dp_rank=0).load_state_dict(nothing)
 
 
-def test_states_of_other_runs_are_refused():
+def test_states_of_other_runs_are_rejected():
     state = sampler(dp_rank=0).state_dict()
     for options in ({"gbs": 30}, {"seed": 6}, {"dp_size": 1}, {"microbatches": 2}):
         with pytest.raises(dflop.InputError, match="state: expected"):
@@ -245,17 +245,17 @@ def test_states_of_other_runs_are_refused():
         ({"seed": -1}, "seed"),
     ],
 )
-def test_options_that_do_not_fit_are_refused(options, message):
+def test_incompatible_options_are_rejected(options, message):
     with pytest.raises(dflop.InputError, match=message):
         sampler(**options)
 
 
-def test_a_method_that_there_is_not_is_refused_when_batches_are_asked_for():
+def test_an_unknown_method_is_rejected_at_the_first_batch():
     with pytest.raises(dflop.InputError, match="best"):
         next(iter(sampler(method="best")))
 
 
-def test_the_next_batch_is_scheduled_meanwhile():
+def test_the_next_batch_is_scheduled_ahead():
     one = sampler(dp_rank=0)
     iterator = iter(one)
     next(iterator)
@@ -268,7 +268,7 @@ def test_the_next_batch_is_scheduled_meanwhile():
     assert list(one._scheduling._pushed) == [(0, 2)]
 
 
-def test_steps_may_be_asked_for_in_any_order():
+def test_steps_may_be_requested_in_any_order():
     one, other = sampler(dp_rank=0), sampler(dp_rank=0)
     shapes = [one.shapes(step) for step in range(one.steps)]
     for step in (7, 0, 3, 2, 1):
@@ -308,7 +308,7 @@ def test_a_hung_child_is_not_waited_for_long():
     one.close()
 
 
-def test_without_any_child_one_rank_goes_on_with_lpt(broken):
+def test_without_any_child_one_rank_continues_with_lpt(broken):
     broken("exit 1")
     one = sampler(dp_size=1, dp_rank=0)
     with pytest.warns(RuntimeWarning, match="LPT in Python takes over"):
@@ -323,7 +323,7 @@ def test_without_any_child_several_ranks_need_to_agree(broken):
         list(sampler(dp_rank=0))
 
 
-def test_ranks_agree_where_one_has_no_child(tmp_path, broken, monkeypatch):
+def test_ranks_agree_if_one_has_no_child(tmp_path, broken, monkeypatch):
     good = os.environ["DFLOP_EXECUTABLE"]
     bad = str(broken("exit 1"))
     ranks = [iter(sampler(dp_rank=r, agreement=tmp_path / "agreed")) for r in range(2)]
@@ -355,7 +355,7 @@ def test_a_copy_has_a_child_of_its_own():
     assert list(copy) == list(sampler(dp_rank=0))
 
 
-def test_a_sampler_that_is_gone_takes_its_child_along():
+def test_a_deleted_sampler_ends_its_child():
     one = sampler(dp_rank=0)
     next(iter(one))
     pid = one._scheduling._server.pid
@@ -366,7 +366,7 @@ def test_a_sampler_that_is_gone_takes_its_child_along():
 
 
 @pytest.mark.parametrize("patience", [float("nan"), -1, 0, float("inf"), "30", True])
-def test_a_patience_that_no_child_can_meet_is_refused(patience, source):
+def test_a_patience_that_no_child_can_meet_is_rejected(patience, source):
     said = "patience: expected a number from 0.001 to 1e\\+09, found "
     with pytest.raises(dflop.InputError, match=said):
         sampler(patience=patience)
@@ -377,7 +377,7 @@ def test_a_patience_that_no_child_can_meet_is_refused(patience, source):
         dflop.partition([3, 2, 1], 2, timeout=patience)
 
 
-def test_what_is_neither_true_nor_false_is_refused(source):
+def test_flags_that_are_not_boolean_are_rejected(source):
     plan = str(source / "traces" / "plans" / "tiny-vlm-pp2.json")
     for make, names in (
         (sampler, ("shuffle", "drop_last", "live", "compare")),
@@ -391,7 +391,7 @@ def test_what_is_neither_true_nor_false_is_refused(source):
             make(**{name: 1})
 
 
-def test_epochs_and_seeds_that_no_child_takes_are_refused_at_the_call(source):
+def test_invalid_epochs_and_seeds_are_rejected_at_the_call(source):
     plan = dflop.PlanSampler(str(source / "traces" / "plans" / "tiny-vlm-pp2.json"), [dflop.make_sample(9)] * 32)
     for one in (sampler(), plan):
         one.set_epoch(2**32 - 1)
@@ -407,7 +407,7 @@ def test_epochs_and_seeds_that_no_child_takes_are_refused_at_the_call(source):
             make(seed=2**64)
 
 
-def test_a_folder_to_agree_in_is_not_made_with_its_parents(tmp_path):
+def test_parents_of_the_agreement_folder_are_not_created(tmp_path):
     (tmp_path / "file").touch()
     for path in (tmp_path / "missing" / "agreed", tmp_path / "file"):
         with pytest.raises(dflop.InputError, match="agreement: expected a folder that all ranks see"):

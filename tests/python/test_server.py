@@ -46,7 +46,7 @@ def test_a_hung_child_is_killed(server):
     assert server.request("ping", {}, 30) == {}
 
 
-def test_a_child_that_reads_nothing_holds_nobody_up(server):
+def test_a_child_that_reads_nothing_blocks_no_one(server):
     server.request("ping", {}, 30)
     os.kill(server.pid, signal.SIGSTOP)
     costs = [0.123456789] * 20_000  # 240 KB; a pipe holds 64 KB
@@ -56,14 +56,14 @@ def test_a_child_that_reads_nothing_holds_nobody_up(server):
         assert len(server.wait(future, 60)["bins"]) == 20_000
 
 
-def test_what_is_no_json_is_an_error_of_its_request(server):
+def test_an_answer_that_is_no_json_is_an_error_of_its_request(server):
     waiting = server.submit("ping", {"what": object()})
     with pytest.raises(dflop.InputError, match="ping"):
         server.wait(waiting, 30)
     assert server.request("ping", {}, 30) == {}
 
 
-def test_a_request_for_a_child_that_is_gone_starts_no_other(server):
+def test_a_request_for_an_ended_child_starts_no_other(server):
     server.request("ping", {}, 30)
     first = server.starts
     assert server.wait(server.submit("ping", {}, only=first), 30) == {}
@@ -122,7 +122,7 @@ def _is_zombie(pid):
         return True
 
 
-def test_what_cannot_be_executed_is_an_error(tmp_path, monkeypatch):
+def test_a_file_that_cannot_be_executed_is_an_error(tmp_path, monkeypatch):
     path = tmp_path / "dflop"
     path.write_bytes(b"\0\1\2")
     path.chmod(0o755)
@@ -131,7 +131,7 @@ def test_what_cannot_be_executed_is_an_error(tmp_path, monkeypatch):
         dflop.Server().request("ping", {}, 5)
 
 
-def test_no_executable_is_an_error_that_says_what_to_do(monkeypatch):
+def test_a_missing_executable_is_an_error_with_a_remedy(monkeypatch):
     monkeypatch.setenv("DFLOP_EXECUTABLE", "/none/dflop")
     with pytest.raises(dflop.ServerError, match="DFLOP_EXECUTABLE"):
         dflop.Server().request("ping", {}, 5)

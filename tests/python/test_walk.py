@@ -36,7 +36,7 @@ def check(plan, program, samples, clip_norm=None, tied=False):
     assert [work.losses for work in works] == [int(work in holders) for work in works]
 
 
-def test_gradients_of_random_plans_are_those_of_one_process(server):
+def test_gradients_of_random_plans_equal_one_process(server):
     for seed in range(60):
         rng = random.Random(seed)
         plan = random_plan(rng)
@@ -47,7 +47,7 @@ def test_gradients_of_random_plans_are_those_of_one_process(server):
 
 
 @pytest.mark.parametrize("order, chunks", [("zb-v", 2), ("interleaved", 2), ("interleaved", 3)])
-def test_gradients_of_orders_with_chunks_are_those_of_one_process(order, chunks, server):
+def test_gradients_of_orders_with_chunks_equal_one_process(order, chunks, server):
     for dp, clips in ((1, False), (1, True), (2, True)):
         plan = make_plan("uniform", order, (2, dp), (2, dp), 4, 12, bucket=2000 * (dp - 1), chunks=chunks)
         plan["clip_gradients"] = clips
@@ -55,7 +55,7 @@ def test_gradients_of_orders_with_chunks_are_those_of_one_process(order, chunks,
         check(plan, make_program(plan, samples, server), samples, 0.5 if clips else None)
 
 
-def test_gradients_of_planned_plans_are_those_of_one_process(server, tmp_path):
+def test_gradients_of_planned_plans_equal_one_process(server, tmp_path):
     plans = planned(tmp_path)
     assert {plan["layout"] for _, plan in plans} == {"uniform", "disaggregated", "colocated"}
     for number, (options, plan) in enumerate(plans):
@@ -86,7 +86,7 @@ def test_both_ends_of_a_tied_matrix_get_the_sum_of_their_gradients(dp, order, cl
     check(plan, program, samples, 0.5 if clips else None, tied=True)
 
 
-def test_a_sum_that_is_taken_for_another_one_is_seen(server):
+def test_a_confused_sum_is_detected(server):
     # If the norm's sum in a plan of two dp ranks were read as a sum of the last stage's gradients, it would double
     # them.
     plan = make_plan("uniform", "1f1b", (1, 2), (1, 2), 2, 8)
@@ -109,7 +109,7 @@ def test_a_sum_that_is_taken_for_another_one_is_seen(server):
         (make_plan("disaggregated", "1f1b", (2, 1), (2, 1), 4, 12), [(0, 0), (2, 0), (4, 0), (4, 3)]),
     ],
 )
-def test_stages_say_the_numbers_of_their_first_layers(plan, firsts, server):
+def test_stages_know_the_numbers_of_their_first_layers(plan, firsts, server):
     stages = Program(make_program(plan, make_samples(12, 0), server)).stages
     assert [(stage.first_encoder_layer, stage.first_llm_layer) for stage in stages] == firsts
     for stage, after in zip(stages, stages[1:]):
@@ -120,7 +120,7 @@ def test_stages_say_the_numbers_of_their_first_layers(plan, firsts, server):
 @pytest.mark.parametrize(
     "what, found", [(None, "none, as with an older dflop"), ("losses", "found 'losses'"), ("op", "found 'all_gather'")]
 )
-def test_programs_of_other_versions_are_refused(what, found, server):
+def test_programs_of_other_versions_are_rejected(what, found, server):
     plan = make_plan("uniform", "1f1b", (1, 2), (1, 2), 2, 8)
     program = make_program(plan, make_samples(8, 0), server)
     if what == "op":

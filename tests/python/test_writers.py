@@ -26,7 +26,7 @@ GOOD = dflop.make_sample(30, [16, 16], 8, "x")
         ((5, [10**6] * 1001), "encoder_tokens: expected at most 1000000000 tokens in all, found 1001000000"),
     ],
 )
-def test_samples_that_no_command_reads_are_not_made(arguments, said):
+def test_invalid_samples_are_not_made(arguments, said):
     assert refused(dflop.make_sample, *arguments) == said
 
 
@@ -48,7 +48,7 @@ def test_samples_that_no_command_reads_are_not_made(arguments, said):
         ([{**GOOD, "encoder_sequences": [[21, 10**6, 10**12]]}], "expected at most 2e13 attention pairs, found 2.1e+13"),
     ],
 )
-def test_samples_that_no_command_reads_are_not_written(samples, said, tmp_path):
+def test_invalid_samples_are_not_written(samples, said, tmp_path):
     path = tmp_path / "samples.json"
     assert said in refused(dflop.write_samples, path, samples)
     assert list(tmp_path.iterdir()) == []
@@ -80,7 +80,7 @@ CLUSTER = {"ranks": 2, "memory_bytes": 4 << 30}
         ({"memory_bytes": 4.5}, "memory_bytes: expected a whole number"),
     ],
 )
-def test_clusters_that_no_command_reads_are_not_written(options, said, tmp_path):
+def test_invalid_clusters_are_not_written(options, said, tmp_path):
     assert said in refused(dflop.write_cluster, tmp_path / "cluster.json", **{**CLUSTER, **options})
     assert list(tmp_path.iterdir()) == []
 

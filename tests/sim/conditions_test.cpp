@@ -41,7 +41,7 @@ TEST(Pauses, UndisturbedEndsAsDerived) {
 }
 
 // Stage 1 pauses from 30 to 37, inside B0: everything after it is 7 later. The pause counts as idle time.
-TEST(Pauses, StretchWhatRuns) {
+TEST(Pauses, StretchRunningWork) {
   const Timeline timeline = run({{1, milliseconds(30), milliseconds(7)}}, Detail::spans);
   EXPECT_EQ(timeline.makespan, milliseconds(103));
   EXPECT_EQ(timeline.groups[1].busy, milliseconds(60));
@@ -56,7 +56,7 @@ TEST(Pauses, StretchWhatRuns) {
 
 // The pause of stage 1 lasts from 5 to 21; without it, stage 1 would be idle until 13. F0 begins at 21, 8
 // later.
-TEST(Pauses, DelayWhatWouldBegin) {
+TEST(Pauses, DelayNewWork) {
   EXPECT_EQ(run({{1, milliseconds(5), milliseconds(16)}}).makespan, milliseconds(104));
 }
 
@@ -84,7 +84,7 @@ TEST(Pauses, ThatOverlapCountOnce) {
 // Stage 1 runs the previous step until 30; the time before is idle:
 //   stage 1: F0 30-40, B0 40-60, F1 60-70, B1 70-90;  stage 0: B0 63-83, B1 93-113
 // From 30 on that is 83. Stage 0 ends last, so both stages begin the next step as if together.
-TEST(StepSequence, AGroupBeginsWhereItsOwnStepBeforeEnded) {
+TEST(StepSequence, AGroupBeginsAtTheEndOfItsPreviousStep) {
   const PricedProgram priced = two_stages();
   StepStart start{{Nanoseconds(0), milliseconds(30)}, milliseconds(30)};
   const Timeline timeline = simulate_next(priced.program, priced.costs, Detail::usage, {}, &start);
@@ -100,7 +100,7 @@ TEST(StepSequence, AGroupBeginsWhereItsOwnStepBeforeEnded) {
 
 // Stage 1 fails at 30 in B0. Stage 0 has sent its two forwards and waits from 20 on for the gradient of
 // microbatch 0.
-TEST(Failures, SayWhoFailedAndWhoWaitsForWhom) {
+TEST(Failures, NameTheFailedGroupAndWaitingGroups) {
   const Timeline timeline = run({{1, milliseconds(30), Pause::kForever}});
   ASSERT_EQ(timeline.stalls.size(), 2u);
   EXPECT_EQ(timeline.stalls[0], (Stall{0, Op::receive, 0, 0, milliseconds(20), false, 1}));
@@ -134,7 +134,7 @@ TEST(Failures, EndWhenTheLastTransferHasEnded) {
 
 // 20 of compute starting at 23: 2 until the pause from 25 to 32, which overlaps the one from 27 to 37, and
 // the other 18 until 55. The pause of group 0 does not matter, and the last pause comes too late.
-TEST(ComputeRuns, GoOnBetweenPauses) {
+TEST(ComputeRuns, ContinueBetweenPauses) {
   const Conditions conditions{nullptr,
                               {{0, milliseconds(24), milliseconds(9)},
                                {1, milliseconds(25), milliseconds(7)},
@@ -157,7 +157,7 @@ TEST(ComputeRuns, GoOnBetweenPauses) {
 }
 
 // From 23 on, with a pause from 25 to 28 and a failure at 30: 2 and 2 of compute.
-TEST(ComputeRuns, EndWhereTheGroupFails) {
+TEST(ComputeRuns, EndWhenTheGroupFails) {
   const ComputeRun run =
       run_compute({nullptr, {{1, milliseconds(25), milliseconds(3)}, {1, milliseconds(30), Pause::kForever}}},
                   1, milliseconds(23), milliseconds(20));

@@ -128,7 +128,7 @@ class CoresOfRandomPrograms : public ::testing::Test {
   }
 };
 
-TEST_F(CoresOfRandomPrograms, AreRunAsTheReferenceRunsThem) {
+TEST_F(CoresOfRandomPrograms, RunLikeTheReference) {
   for_each([](const PricedProgram& priced, int cores) {
     const CoresReference reference = make_cores_reference(priced, cores);
     const Timeline timeline = simulate_on(cores, priced);

@@ -66,7 +66,7 @@ TEST(CriticalPath, GoesOverMessagesToTheirSends) {
 
 // Group 0 works 5 + 10, group 1 works 30 + 10. The collective takes 7 from 40 on, followed by steps of 4 and
 // 2. The run ends with group 0's step at 51, which waited for the collective, and group 1 entered that last.
-TEST(CriticalPath, GoesFromACollectiveToWhoCameLast) {
+TEST(CriticalPath, GoesFromACollectiveToItsLastGroup) {
   constexpr Instruction kReduce{Op::all_reduce, 0, -1, 0};
   PricedProgram priced =
       make_program({{kForward, kBackward, kReduce, kStep}, {kForward, kBackward, kReduce, kStep}}, {},
@@ -132,7 +132,7 @@ TEST(CriticalPath, GoesOverCollectivesThatWaitedForOnesOfAnotherQueue) {
 
 // Group 0 sends at 4 and the message takes 6. Group 1 is busy until 10, exactly when the message arrives:
 // nobody waits, and the path stays in group 1.
-TEST(CriticalPath, StaysInItsGroupWhereAMessageIsJustInTime) {
+TEST(CriticalPath, StaysInItsGroupIfAMessageIsJustInTime) {
   PricedProgram priced = make_program(
       {{kForward, {Op::send, 0, 0, 0}, kBackward}, {kForward, {Op::receive, 0, 0, 0}, kBackward}},
       {{0, 1, 0, Bytes{1}, Bytes{1}}}, {});
@@ -215,7 +215,7 @@ TEST(CriticalPath, SumsByStageAndOperation) {
   EXPECT_EQ(path_shares(path), expected);
 }
 
-TEST(CriticalPath, RefusesATimelineThatIsNotTheRunsOwn) {
+TEST(CriticalPath, RejectsATimelineOfAnotherRun) {
   Pipeline pipeline;
   pipeline.stages = 2;
   const PricedProgram priced = make_pipeline(pipeline);

@@ -158,14 +158,14 @@ TEST(Engine, SeesAPeakAtTheEndOfAnInputPart) {
   EXPECT_EQ(timeline.groups[0].peak_time, Nanoseconds(30));
 }
 
-TEST(Engine, RefusesMemoryThatDoesNotReturn) {
+TEST(Engine, RejectsMemoryThatDoesNotReturn) {
   PricedProgram priced = make_program({{kForward, kBackward}}, {}, {});
   priced.costs.model_state[0] = {Bytes{50}, {}, {}};
   priced.costs.activation = {Bytes{8}, Bytes{3}};
   expect_internal_error(priced, "expected the activations of group 0 to return to 0 bytes, found 5");
 }
 
-TEST(Engine, RefusesCostsThatDoNotFit) {
+TEST(Engine, RejectsCostsThatDoNotFit) {
   const PricedProgram good = make_program({{kForward, kBackward, kReduce}}, {}, {{{0}, Bytes{1}}});
   EXPECT_NO_THROW(simulate(good.program, good.costs, Detail::usage));
   const auto expect_refused = [&](const std::function<void(ProgramCosts&)>& spoil, const std::string& text) {

@@ -85,14 +85,14 @@ TEST(Flows, ASaturatedLinkTakesBytesOverBandwidth) {
 
 // Max-min: A crosses links of 10 and 20 GB/s, with B on the first and C on the second. A and B get 5 each, C
 // gets the remaining 15. 3000 bytes take A and B 600 ns and C 200 ns.
-TEST(Flows, WhatABottleneckLeavesGoesToTheOthers) {
+TEST(Flows, TheRestOfABottleneckGoesToTheOthers) {
   const Network network = make_network({10 * kGigabyte, 20 * kGigabyte},
                                        {{{{0, 1}, {1, 1}}}, {{{0, 1}}}, {{{1, 1}}}}, {3000, 3000, 3000});
   EXPECT_EQ(ends(network, {0, 0, 0}), (Ends{600, 600, 200}));
 }
 
 // One transfer is limited to 2 of 10 GB/s, so the other gets 8.
-TEST(Flows, WhatALimitLeavesGoesToTheOthers) {
+TEST(Flows, TheRestOfALimitGoesToTheOthers) {
   const Network network =
       make_network({10 * kGigabyte}, {{{{0, 1}}, 2 * kGigabyte}, {{{0, 1}}}}, {2000, 8000});
   EXPECT_EQ(ends(network, {0, 0}), (Ends{1000, 1000}));

@@ -43,7 +43,7 @@ struct Hub : ::testing::Test {
 };
 
 /// Group 0 is the hub, group 1 the other dp rank of the encoder; groups 2 and 3 are the LLM's dp ranks.
-TEST_F(Hub, AllMessagesHaveItAtOneEnd) {
+TEST_F(Hub, IsAnEndOfEveryMessage) {
   const Program program = made().program;
   EXPECT_EQ(program.hub, 0);
   ASSERT_EQ(program.messages.size(), 6u);
@@ -92,7 +92,7 @@ TEST_F(Hub, GathersBeforeItSendsAndPassesGradientsOnBeforeItsBackward) {
 // The encoder's forwards end at 10. The hub has gathered their outputs at 13, and they reach the LLM at 18,
 // which takes until 48. Gradients reach the hub at 53, whose backward ends at 73, and the other rank at 56:
 // 76. Without a hub, outputs reach the LLM at 15, its backward ends at 45, and gradients arrive at 50: 70.
-TEST_F(Hub, IsOneMoreWayForEverything) {
+TEST_F(Hub, AddsAHopToEveryTransfer) {
   const SimExecutor executor;
   EXPECT_EQ(executor.run(made(), Detail::usage).makespan.count(), 76);
   plan.reshard = Reshard::direct;
@@ -101,7 +101,7 @@ TEST_F(Hub, IsOneMoreWayForEverything) {
 
 // The hub holds 40 output tokens of 256 bytes, and as many gradients, on top of the 7 bytes of every
 // computation.
-TEST_F(Hub, HoldsWhatItPassesOn) {
+TEST_F(Hub, HoldsTheTensorsThatItForwards) {
   const Iteration iteration = made();
   for (std::size_t g = 0; g < 4; ++g) {
     const Group& group = iteration.program.groups[g];

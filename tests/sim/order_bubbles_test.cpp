@@ -60,7 +60,7 @@ Nanoseconds period(const RawPipeline& pipeline) {
 //   ZB-H1: weight parts fill all but (p - 1) 2 of this idle time: 6m + 2 (p - 1).
 //   ZB-H2: no rank pauses between its first and last step, and rank r begins 2r after rank 0 in every
 //   iteration: 6m, the minimum of any order.
-TEST(SteadyState, OfZbH2HasNoBubbleAndThoseOfOneFOneBAndZbH1Have) {
+TEST(SteadyState, OfZbH2HasNoBubbleUnlikeOneFOneBAndZbH1) {
   for (int p = 1; p <= 6; ++p) {
     for (const int m : {2 * p - 1, 2 * p, 3 * p + 1}) {
       SCOPED_TRACE("p " + std::to_string(p) + " m " + std::to_string(m));

@@ -88,7 +88,7 @@ TEST_F(RandomPaths, LeadFromZeroToTheMakespan) {
   for_each([](const PricedProgram& priced) { expect_chain(priced, {}); });
 }
 
-TEST_F(RandomPaths, DoSoWithPauses) {
+TEST_F(RandomPaths, LeadFromZeroToTheMakespanWithPauses) {
   for_each([&](const PricedProgram& priced) {
     Conditions conditions;
     conditions.pauses = random_pauses(priced.program, random_);
@@ -96,7 +96,7 @@ TEST_F(RandomPaths, DoSoWithPauses) {
   });
 }
 
-TEST_F(RandomPaths, DoSoOnASharedNetwork) {
+TEST_F(RandomPaths, LeadFromZeroToTheMakespanOnASharedNetwork) {
   for_each([&](const PricedProgram& priced) {
     Conditions conditions;
     const Network network =
@@ -107,7 +107,7 @@ TEST_F(RandomPaths, DoSoOnASharedNetwork) {
   });
 }
 
-TEST_F(RandomPaths, DoSoOnFewCores) {
+TEST_F(RandomPaths, LeadFromZeroToTheMakespanOnFewCores) {
   for_each([&](const PricedProgram& priced) {
     Conditions conditions;
     conditions.cores = static_cast<int>(1 + random_.below(4));
@@ -116,7 +116,7 @@ TEST_F(RandomPaths, DoSoOnFewCores) {
   });
 }
 
-TEST_F(RandomPaths, DoSoOnSharedGpus) {
+TEST_F(RandomPaths, LeadFromZeroToTheMakespanOnSharedGpus) {
   for (int k = 0; k < kPrograms; ++k) {
     SCOPED_TRACE("program " + std::to_string(k));
     const PricedProgram priced = make_shared_random_program(random_);
@@ -145,7 +145,7 @@ void make_alike(PricedProgram& priced, std::int64_t duration, double bandwidth) 
 
 // The order of service at an instant shifts some ends by a nanosecond. The first program of this seed has a
 // path that cannot be found if collectives are entered in another order than in the run.
-TEST_F(RandomPaths, DoSoWhereMuchHappensAtOnce) {
+TEST_F(RandomPaths, LeadFromZeroToTheMakespanWithSimultaneousEvents) {
   Random random(92);
   for (int k = 0; k < kPrograms; ++k) {
     SCOPED_TRACE("program " + std::to_string(k));
@@ -188,7 +188,7 @@ TEST_F(RandomPaths, AreAsLongAsTheirLinks) {
   EXPECT_GT(tried, kPrograms / 2);
 }
 
-TEST_F(RandomPaths, OfWhatIsFreeAreNeverLonger) {
+TEST_F(RandomPaths, OfRelaxedRunsAreNeverLonger) {
   using Kind = Relaxation::Kind;
   for_each([](const PricedProgram& priced) {
     const Nanoseconds makespan = simulate(priced.program, priced.costs, Detail::usage).makespan;

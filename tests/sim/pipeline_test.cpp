@@ -92,7 +92,7 @@ Pipeline small() {
   return pipeline;
 }
 
-TEST(PipelineWithCommunication, TellsBusyBubbleWaitAndTransferApart) {
+TEST(PipelineWithCommunication, SeparatesBusyBubbleWaitAndTransfer) {
   const Timeline timeline = run(small());
   EXPECT_EQ(timeline.makespan, milliseconds(96));
   const GroupUsage& first = timeline.groups[0];

@@ -176,7 +176,7 @@ TEST(PlanSchedules, ReduceAndStepEveryStageOnEveryGroupThatHoldsIt) {
 }
 
 // A stage gets gradients from the next stage exactly if it or a stage before it has trained parts.
-TEST(PlanSchedules, SendGradientsBackToWhatIsTrained) {
+TEST(PlanSchedules, SendGradientsBackOnlyToTrainedParts) {
   int frozen = 0;
   for_each_case([&](const Case& c) {
     std::vector<bool> returned(c.program.stages.size(), false);
@@ -263,7 +263,7 @@ TEST(PlanSchedules, ColocatedGroupsSendTheirEncoderOutputsToTheFirstLlmStage) {
 
 // The peak of eager-1f1b and of encoders in bubbles stays within the memory for which their tables were made,
 // 1,000 bytes beyond the state of the fullest group, if one microbatch fits.
-TEST(PlanSchedules, KeepTheMemoryThatTheirLimitsAreMadeFor) {
+TEST(PlanSchedules, StayWithinTheMemoryOfTheirLimits) {
   int checked = 0;
   for_each_case([&](const Case& c) {
     if (c.plan.order != OrderKind::eager_1f1b && c.plan.layout != Layout::colocated) return;
@@ -335,7 +335,7 @@ Nanoseconds most_waiting(const Iteration& iteration, const std::vector<int>& war
 // If 1f1b fits, eager-1f1b warms up with at least as many forwards on every rank, also fits, and takes no
 // longer, except for gradients that wait for its extra forwards. Half of the time there is no memory beyond
 // the needs of 1f1b.
-TEST(PlanSchedules, EagerIsAtLeastOneFOneBWhereThatFits) {
+TEST(PlanSchedules, EagerHoldsAtLeastOneFOneBIfThatFits) {
   Random random(37);
   const ClusterSpec cluster = tiny_cluster(1, 1024);
   const ModelSpec model = tiny_model();

@@ -143,7 +143,7 @@ TEST(RawPipeline, EqualsTheLongestPathsWhateverTheDurations) {
 }
 
 // With any schedule, a rank works as long as the rows of its stages add up to.
-TEST(RawPipeline, IsBusyAsLongAsItsTablesSay) {
+TEST(RawPipeline, IsBusyAsLongAsInItsTables) {
   Random random(12);
   for_each_shape(5, 10, 3, [&](const PipelineShape& shape) {
     const RawPipeline pipeline = random_pipeline(random, shape);

@@ -46,7 +46,7 @@ void expect_same_again(const PricedProgram& priced, const Conditions& conditions
   }
 }
 
-TEST(RecordedProgramRuns, OfRandomProgramsComeOutTheSame) {
+TEST(RecordedProgramRuns, OfRandomProgramsAreReproduced) {
   Random random(99);
   for (int k = 0; k < 300 && !::testing::Test::HasFailure(); ++k) {
     SCOPED_TRACE("program " + std::to_string(k));
@@ -163,7 +163,7 @@ class BackgroundCollectives {
   PricedProgram priced_;
 };
 
-TEST(RecordedProgramRuns, WithLateCollectivesComeOutTheSame) {
+TEST(RecordedProgramRuns, WithLateCollectivesAreReproduced) {
   Random random(31);
   int late = 0;
   for (int k = 0; k < 2'000 && !::testing::Test::HasFailure(); ++k) {
@@ -189,7 +189,7 @@ TEST(RecordedProgramRuns, WithLateCollectivesComeOutTheSame) {
 //   2 starts at 55, after 1, and takes 5: after 0.54
 //   3 starts at 70, 10 into the B of group 2, so it was entered after 0.01
 // In group 0 collective 2 comes before 3, and in group 1 collective 1 before 2: none is entered after 0.01.
-TEST(RecordedProgramRuns, BoundLateEntriesByThoseThatComeAfterThem) {
+TEST(RecordedProgramRuns, BoundLateEntriesByLaterOnes) {
   PricedProgram priced;
   Program& program = priced.program;
   program.microbatches = 1;
@@ -225,7 +225,7 @@ TEST(RecordedProgramRuns, BoundLateEntriesByThoseThatComeAfterThem) {
 }
 
 // Excludes zb-v and forwards without duration: recover_memory() explains which forwards reveal nothing.
-TEST(RecordedProgramRuns, OfRawPipelinesComeOutTheSame) {
+TEST(RecordedProgramRuns, OfRawPipelinesAreReproduced) {
   Random random(8);
   for_each_shape(4, 8, 3, [&](const PipelineShape& shape) {
     RawPipeline pipeline = random_pipeline(random, shape);
@@ -263,7 +263,7 @@ void expect_same_plan_again(Random& random, const Plan& plan) {
   EXPECT_EQ(recorded.costs.workspace, costs.workspace);
 }
 
-TEST(RecordedProgramRuns, OfPlansComeOutTheSame) {
+TEST(RecordedProgramRuns, OfPlansAreReproduced) {
   Random random(12);
   for (int round = 0; round < 10; ++round) {
     Plan plan = disaggregated_plan({1, 2, 2, {2, 2}}, {2, 3, 2, {2, 2, 2}}, 4, 24);
@@ -289,7 +289,7 @@ TEST(RecordedProgramRuns, OfPlansComeOutTheSame) {
 }
 
 // The recording of one schedule prices the other: parts are matched by stage, dp rank, op and microbatch.
-TEST(RecordedProgramRuns, PriceTheSamePlanUnderAnotherScheduleAsItWouldBe) {
+TEST(RecordedProgramRuns, PriceTheSamePlanUnderAnotherScheduleCorrectly) {
   Random random(13);
   const ModelSpec model = tiny_model();
   const ClusterSpec cluster = fixtures::a100_cluster();
@@ -324,7 +324,7 @@ TEST(RecordedProgramRuns, PriceTheSamePlanUnderAnotherScheduleAsItWouldBe) {
 // Twice as many samples in half as many microbatches: hardly any part is the same. The simulator's prices are
 // still recovered, up to rounding to whole nanoseconds: compute by a ratio of 1 to its model, and messages by
 // lines that fit exactly.
-TEST(RecordedProgramRuns, PriceAnotherPlanAsTheirCostModelDoes) {
+TEST(RecordedProgramRuns, PriceAnotherPlanLikeTheirCostModel) {
   Random random(14);
   const ModelSpec model = tiny_model();
   ClusterSpec cluster = fixtures::a100_cluster();

@@ -42,7 +42,7 @@ TEST(Reorder, ToTheSameOrderChangesNothing) {
 }
 
 // In a raw pipeline a whole backward takes as long as both of its parts together.
-TEST(Reorder, ToAnotherOrderIsWhatThatOrderWouldBe) {
+TEST(Reorder, ToAnotherOrderEqualsThatOrdersProgram) {
   Random random(4);
   const OrderKind kinds[] = {OrderKind::gpipe, OrderKind::one_f_one_b, OrderKind::zb_h1, OrderKind::zb_h2};
   for (int p = 1; p <= 4; ++p) {
@@ -208,7 +208,7 @@ TEST(Reorder, KeepsTheReductionWithTheLastBackward) {
 
 /// One rank: F0 keeps 100, its input part 60 more, and its weight part frees 160. Joined, the backward frees
 /// the 100 of its forward. Split again, nothing tells that there was more.
-TEST(Reorder, JoinsAndSplitsWhatIsKept) {
+TEST(Reorder, JoinsAndSplitsKeptMemory) {
   PricedProgram split;
   split.program.microbatches = 1;
   split.program.stages.resize(1);
@@ -230,7 +230,7 @@ TEST(Reorder, JoinsAndSplitsWhatIsKept) {
   expect_equal(reorder(split.program, split.costs, step_order(split.program)), split);
 }
 
-TEST(Reorder, RefusesOrdersThatDoNotFit) {
+TEST(Reorder, RejectsOrdersThatDoNotFit) {
   const PricedProgram priced = with_background_reduction();
   const StepOrder good = step_order(priced.program);
   const auto refused = [&](const std::function<void(StepOrder&)>& spoil, const std::string& text) {
@@ -255,7 +255,7 @@ TEST(Reorder, RefusesOrdersThatDoNotFit) {
   refused([](O& o) { std::swap(o[0][0], o[0][1]); }, "out of order");
 }
 
-TEST(Reorder, RefusesKindsOfOrderThatDoNotFit) {
+TEST(Reorder, RejectsKindsOfOrderThatDoNotFit) {
   Random random(1);
   const PricedProgram priced = make_program(random_pipeline(random, {OrderKind::zb_v, 2, 2, 3}));
   const auto refused = [&](const Program& program, OrderKind kind, const std::string& text) {

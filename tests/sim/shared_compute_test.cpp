@@ -57,19 +57,19 @@ std::vector<std::int64_t> busy(const PricedProgram& priced, const Conditions& co
 using Times = std::vector<std::int64_t>;
 
 // 0.6 + 0.4 does not exceed the bandwidth.
-TEST(SharedCompute, GoesOnAsAloneWhereBandwidthIsEnough) {
+TEST(SharedCompute, IsNotSlowedDownIfBandwidthIsEnough) {
   EXPECT_EQ(busy(make_computations(1, {{0, 1, 100, 0.6}, {1, 1, 300, 0.4}})), (Times{100, 300}));
 }
 
 // Both get 0.5: rates 0.5 / 0.625 = 0.8 and 0.5. The first ends at 100 / 0.8 = 125, when the second has done
 // 62.5. The other 37.5 take as long, until 162.5, which is rounded up.
-TEST(SharedCompute, ThatAsksForTooMuchSharesEqually) {
+TEST(SharedCompute, ThatRequestsTooMuchSharesEqually) {
   EXPECT_EQ(busy(make_computations(1, {{0, 1, 100, 0.625}, {1, 1, 100, 1}})), (Times{125, 163}));
 }
 
 // 0.25 is less than half, so until 100 the other gets 0.75 of the 1 that it asks for; then 25 of its 100 are
 // left.
-TEST(SharedCompute, ThatAsksForLittleGetsIt) {
+TEST(SharedCompute, ThatRequestsLittleGetsIt) {
   EXPECT_EQ(busy(make_computations(1, {{0, 1, 100, 0.25}, {1, 1, 100, 1}})), (Times{100, 125}));
 }
 
@@ -129,7 +129,7 @@ TEST(SharedCompute, ReductionsComeInWhenTheirPartIsDone) {
 
 // Both ask for 0.8. When twice as slow, the second moves its bytes in 200, so it asks for 0.4 and gets it.
 // The first gets 0.6 of 0.8 and ends at 100 / 0.75 = 133.3.
-TEST(SharedCompute, ThatIsSlowedDownAsksForLess) {
+TEST(SharedCompute, ThatIsSlowedDownRequestsLess) {
   PricedProgram priced = make_computations(1, {{0, 1, 100, 0.8}, {1, 1, 100, 0.8}});
   slow_down(priced.costs, priced.program, 1, 2);
   EXPECT_EQ(busy(priced), (Times{133, 200}));
@@ -146,7 +146,7 @@ TEST(SharedCompute, WithJitterMovesAsMuchAsBefore) {
   }
 }
 
-TEST(SharedCompute, KeepsItsBytesWithinWhatThereIs) {
+TEST(SharedCompute, IsCappedAtTheBandwidth) {
   ProgramCosts costs;
   costs.instruction = {Nanoseconds(100), Nanoseconds(100), Nanoseconds(0)};
   costs.bandwidth = {0.8, 0.8, 0};
@@ -176,7 +176,7 @@ TEST(SharedCompute, WithoutBubblesStillSharesTheGpu) {
 
 // On GPU 1 the encoder's rank has links of half the bandwidth, and so has the LLM's rank there: messages to
 // or from GPU 1 take twice as long for both ranks, and copies take the same time as before.
-TEST(SharedCompute, SlowLinksAreThoseOfTheGpu) {
+TEST(SharedCompute, SlowLinksAreOfTheGpu) {
   PricedProgram priced = make_computations(2, {{0, 1, 1, 0}, {1, 1, 1, 0}, {2, 1, 1, 0}, {3, 1, 1, 0}});
   const std::array<std::array<std::int32_t, 2>, 4> ends = {{{0, 1}, {0, 3}, {1, 3}, {2, 0}}};
   for (const auto& [source, destination] : ends)
@@ -194,7 +194,7 @@ TEST(SharedCompute, SlowLinksAreThoseOfTheGpu) {
   EXPECT_EQ(counts(priced.costs.collective), (Times{20, 20}));
 }
 
-TEST(SharedCompute, RefusesBandwidthsThatCannotBe) {
+TEST(SharedCompute, RejectsInvalidBandwidths) {
   PricedProgram priced = make_computations(1, {{0, 1, 100, 1}, {1, 1, 100, 1.01}});
   EXPECT_THROW(simulate(priced.program, priced.costs, Detail::usage), Error);
   priced.costs.bandwidth.pop_back();
@@ -213,7 +213,7 @@ std::vector<Pause> random_pauses(const Program& program, Random& random) {
 }
 
 /// Without memory traffic the run equals one in which ranks have their own GPUs, under any conditions.
-TEST(SharedCompute, WithoutTrafficIsAsOnGpusOfTheirOwn) {
+TEST(SharedCompute, WithoutTrafficEqualsSeparateGpus) {
   Random random(7);
   for (int k = 0; k < kPrograms; ++k) {
     SCOPED_TRACE("program " + std::to_string(k));
@@ -340,7 +340,7 @@ TEST(SharedCompute, EndsWhenItsWorkIsDone) {
 }
 
 // With the durations that it took on shared GPUs, a program runs the same on unshared GPUs.
-TEST(SharedCompute, LeavesAllElseAsItIs) {
+TEST(SharedCompute, ChangesNothingElse) {
   Random random(12);
   for (int k = 0; k < kPrograms; ++k) {
     SCOPED_TRACE("program " + std::to_string(k));
@@ -360,7 +360,7 @@ TEST(SharedCompute, LeavesAllElseAsItIs) {
 }
 
 // While anything runs on a GPU, it never gives more than its whole bandwidth.
-TEST(SharedCompute, TakesNoMoreThanThereIs) {
+TEST(SharedCompute, UsesAtMostTheBandwidth) {
   Random random(13);
   for (int k = 0; k < kPrograms; ++k) {
     const PricedProgram priced = make_shared_random_program(random);

@@ -72,7 +72,7 @@ TEST(ClusterNetwork, GroupsOnSharedGpusShareTheirPorts) {
   }
 }
 
-TEST(ClusterNetwork, AloneAMessageTakesWhatTheCostModelSays) {
+TEST(ClusterNetwork, ASingleMessageTakesTheCostModelsTime) {
   Random random(3);
   for (int round = 0; round < 200; ++round) {
     const int tp = 1 << random.below(3);
@@ -89,7 +89,7 @@ TEST(ClusterNetwork, AloneAMessageTakesWhatTheCostModelSays) {
   }
 }
 
-TEST(ClusterNetwork, AloneACollectiveTakesWhatTheCostModelSays) {
+TEST(ClusterNetwork, ASingleCollectiveTakesTheCostModelsTime) {
   Random random(4);
   for (int round = 0; round < 200; ++round) {
     Program program = groups_of(1 << random.below(2), 16);

@@ -193,7 +193,7 @@ struct OrdinaryBatch {
 
 // An assignment may be valid but useless. On ordinary batches, a method that considers costs is at most a
 // little worse than LPT. Methods that ignore costs are far worse, so the limit is meaningful.
-TEST(AssignmentSolvers, ThatMinimiseAreHardlyWorseThanLpt) {
+TEST(AssignmentSolvers, ThatMinimizeAreAtMostALittleWorseThanLpt) {
   constexpr double kLittle = 1.1;
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
     const OrdinaryBatch batch(seed);
@@ -214,7 +214,7 @@ TEST(AssignmentSolvers, ThatMinimiseAreHardlyWorseThanLpt) {
   }
 }
 
-TEST(AssignmentSolvers, SameSeedAndStepsGiveTheSameInEveryThread) {
+TEST(AssignmentSolvers, SameSeedAndStepsGiveTheSameResultInEveryThread) {
   const LargeProblem data(4);
   for (const Method& method : methods()) {
     const SolveLimits limits{7, method.budget == Budget::nodes ? 5 : 30000};
@@ -275,7 +275,7 @@ TEST(AssignmentSolvers, ReportOnlyBetterAssignments) {
   }
 }
 
-TEST(AssignmentSolvers, AStopThatWasAskedForLeavesAWholeAssignment) {
+TEST(AssignmentSolvers, ARequestedStopLeavesAWholeAssignment) {
   const LargeProblem data(6);
   std::stop_source stop;
   stop.request_stop();
@@ -313,7 +313,7 @@ TEST(AssignmentSolvers, NameTheItemThatIsTooLarge) {
   }
 }
 
-TEST(AssignmentSolvers, SayWhyTheyFellBack) {
+TEST(AssignmentSolvers, GiveTheReasonOfAFallback) {
   // Alternating between two bins gives 3 and 3 tokens, then 1 and 1. With 4 tokens each, as 3 + 1, none
   // exceeds the cap.
   const std::vector<double> time = {1, 1, 1, 1};
@@ -373,7 +373,7 @@ std::vector<std::int32_t> arranged(const BinProblem& problem, std::vector<std::i
   return bin;
 }
 
-TEST(AssignmentSolvers, LeaveBinsInTheOrderAskedFor) {
+TEST(AssignmentSolvers, LeaveBinsInTheRequestedOrder) {
   const LargeProblem data(8);
   const BinProblem& bins = data.problem.bins;
   int moved = 0;
@@ -394,7 +394,7 @@ TEST(AssignmentSolvers, LeaveBinsInTheOrderAskedFor) {
 }
 
 // A search for the makespan has its own order; the other methods balance the bins of their own objective.
-TEST(AssignmentSolvers, BalanceTheirOwnBinsWhereTheyCannotSearchTheMakespan) {
+TEST(AssignmentSolvers, BalanceBinsIfTheyCannotSearchTheMakespan) {
   const LargeProblem data(8);
   const BinProblem& bins = data.problem.bins;
   const LoadPipeline pipeline =
@@ -417,7 +417,7 @@ TEST(AssignmentSolvers, BalanceTheirOwnBinsWhereTheyCannotSearchTheMakespan) {
   }
 }
 
-TEST(AssignmentSolvers, RefuseFewerItemsThanBins) {
+TEST(AssignmentSolvers, RejectFewerItemsThanBins) {
   const std::vector<double> time(2, 1.0);
   for (const Method& method : methods()) {
     AssignmentProblem problem{{time, time, 3}};

@@ -51,7 +51,7 @@ TEST(Bins, BoundIsAWholeNumberOfTiles) {
   EXPECT_NEAR(lower_bound({std::vector<double>{0.3, 0.2718281828, 0.1, 0.1}, llm, 2}), 0.3859140914, 1e-12);
 }
 
-TEST(Bins, BoundMixesTheDimensionsWhereNeitherAloneKnows) {
+TEST(Bins, BoundCombinesBothDimensions) {
   const std::vector<double> encoder = {6, 4, 2};
   const std::vector<double> llm = {2, 4, 6};
   // Separately: 12 / 2 = 6, largest 6, pairs 4 + 2 = 6. With half of each, all weigh 4 and two must share: 8.

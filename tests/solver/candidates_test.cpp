@@ -68,7 +68,7 @@ TEST(Candidates, MoreFreedomIsNeverWorse) {
 
 // One GPU and one sample leave one candidate. A pass keeps half as much with selective recomputation, and a
 // third with full: one byte less than the need without recomputation requires selective.
-TEST(Candidates, HaveTheLeastRecomputationThatFits) {
+TEST(Candidates, UseTheMinRecomputationThatFits) {
   SmallSearch c(2, 4, 1, 1, 1, 1, 5);
   c.cost.linear.token_bytes = 60;
   const PlanResult roomy = UniformPlanner(UniformSplit::by_count).plan(c.request());
@@ -123,7 +123,7 @@ PlanRequest profiled(const SmallSearch& c) {
   return request;
 }
 
-TEST(Candidates, WhereNothingFitsTheMostRecomputationComesFirst) {
+TEST(Candidates, IfNothingFitsTheMaxRecomputationComesFirst) {
   SmallSearch c = small_case(1);
   c.cluster.gpu.reserved_memory = c.cluster.gpu.memory;
   struct AnyPlan final : Planner {
@@ -145,7 +145,7 @@ TEST(Candidates, WhereNothingFitsTheMostRecomputationComesFirst) {
 }
 
 // The result has the objective of the chosen plan, not of the plan evaluated last.
-TEST(Candidates, TheObjectiveIsThatOfTheBestPlan) {
+TEST(Candidates, TheResultHasTheObjectiveOfTheBestPlan) {
   struct Told final : Planner {
     Plan any;
     std::string_view name() const override { return "told"; }
@@ -168,7 +168,7 @@ TEST(Candidates, TheObjectiveIsThatOfTheBestPlan) {
 }
 
 // Lists are ordered by time and memory, whatever the order in the request; no buckets at all come last.
-TEST(Candidates, FreePartsAreInTheirOwnOrder) {
+TEST(Candidates, FreePartsAreTriedInTheirOrder) {
   const SmallSearch c = small_case(1);
   PlanRequest request = c.request();
   request.search.recomputations = {Recomputation::full, Recomputation::none, Recomputation::full};
@@ -221,7 +221,7 @@ class CountingExecutor final : public Executor {
 };
 
 // Once a candidate fits, no other is started: each thread has started at most one.
-TEST(Candidates, ATimeLimitThatIsOverEndsTheRaceWithWhatHasRun) {
+TEST(Candidates, ATimeLimitEndsTheRaceWithFinishedPlans) {
   const SmallSearch c = small_case(2);
   const PlanRequest whole = c.request();
   const auto runs_of = [&](std::optional<Seconds> limit) {

@@ -27,7 +27,7 @@ struct CappedItems {
 };
 
 // An item fits if and only if broken_cap() finds no broken cap with it.
-TEST(CapTable, FitsWhatBreaksNoCap) {
+TEST(CapTable, FitsItemsThatBreakNoCap) {
   Random random(1);
   int fits = 0;
   int tries = 0;
@@ -60,7 +60,7 @@ TEST(CapTable, FitsWhatBreaksNoCap) {
 }
 
 // Both bins have capacity for an exchange of two items if and only if the assignment after it breaks no cap.
-TEST(CapTable, RoomSaysWhichExchangesAreAllowed) {
+TEST(CapTable, CapacityDecidesWhichExchangesAreAllowed) {
   Random random(2);
   int allowed = 0;
   int checked = 0;
@@ -84,7 +84,7 @@ TEST(CapTable, RoomSaysWhichExchangesAreAllowed) {
   EXPECT_LT(allowed, checked);
 }
 
-TEST(CapTable, SaysWhatIsPlainlyImpossible) {
+TEST(CapTable, ReportsImpossibleCaps) {
   const std::vector<double> time(4, 1.0);
   const std::vector<double> weight = {3, 3, 3, 3};
   BinProblem problem{time, time, 3};

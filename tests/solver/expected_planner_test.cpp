@@ -223,7 +223,7 @@ TEST(ExpectedPlanner, GivesTheSamePlanOnOneThread) {
   EXPECT_EQ(many.objective, single.objective);
 }
 
-TEST(ExpectedPlanner, RefusesSchedulesOfSeveralChunks) {
+TEST(ExpectedPlanner, RejectsSchedulesOfSeveralChunks) {
   const Case c(3, 20);
   PlanRequest request = c.request();
   request.options.order = OrderKind::zb_v;
@@ -275,7 +275,7 @@ TEST(ExpectedPlanner, NeedsTwoGpus) {
             "encoder and LLM on their own GPUs need at least 2 GPUs, but cluster 'small' has 1");
 }
 
-TEST(ExpectedPlanner, RefusesMissingData) {
+TEST(ExpectedPlanner, RejectsMissingData) {
   Case c(1, 5);
   c.profile.clear();
   EXPECT_THROW(ExpectedPlanner().plan(c.request()), Error);

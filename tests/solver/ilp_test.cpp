@@ -91,7 +91,7 @@ TEST(Ilp, NodeBudgetGivesTheSameAnswerAgain) {
   EXPECT_EQ(first.status, second.status);
 }
 
-TEST(Ilp, TimeLimitOfNothingLeavesLpt) {
+TEST(Ilp, TimeLimitOfZeroLeavesLpt) {
   Random random(4);
   const testing::RandomItems data(random, 40, false);
   const BinProblem problem = data.problem(7);
@@ -115,7 +115,7 @@ TEST(Ilp, IsTheLocalSearchAboveTheSizeLimit) {
 // Sixty copies of the instance of Ilp.BeatsLpt in 120 bins, far beyond the limit for CBC. LPT puts a three
 // into each bin, adds a two to each, and another two to sixty of them: 7. The sum of 60 x 12 over 120 bins is
 // 6, which pairs of threes and triples of twos reach.
-TEST(Ilp, ProvesWhatLocalSearchProvesWhateverTheSize) {
+TEST(Ilp, ProvesAllThatLocalSearchProvesAtAnySize) {
   const std::vector<double> encoder(300, 0.0);
   std::vector<double> llm(120, 3.0);
   llm.resize(300, 2.0);
@@ -175,7 +175,7 @@ TEST(Ilp, AnOptimumThatBreaksACapProvesNothingElse) {
   EXPECT_EQ(solution.status, ScheduleStatus::heuristic);
 }
 
-TEST(Ilp, AnswersOfACorruptedProcessAreNone) {
+TEST(Ilp, AnswersOfACorruptedProcessAreIgnored) {
   const std::vector<double> zeros(3, 0.0);
   const BinProblem problem{zeros, zeros, 2};
   constexpr double kInfinite = std::numeric_limits<double>::infinity();
@@ -203,7 +203,7 @@ TEST(Ilp, PrintsNothing) {
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
-TEST(Ilp, SeveralThreadsGetTheAnswersOfOne) {
+TEST(Ilp, SeveralThreadsGetTheSameAnswersAsOne) {
   Random random(13);
   std::vector<testing::RandomItems> data;
   std::vector<std::vector<std::int32_t>> expected;

@@ -15,14 +15,14 @@ namespace load_pipeline_test {
 
 // 1F1B of equal microbatches (Narayanan et al. 2021): (M + p - 1) (forward + backward),
 // here (6 + 3 - 1) (1 + 2).
-TEST(LoadPipeline, EqualMicrobatchesTakeTheClosedForm) {
+TEST(LoadPipeline, EqualMicrobatchesMatchTheClosedForm) {
   const LoadPipeline pipeline = simple_load_pipeline({OrderKind::one_f_one_b, 3, 1, 6}, 1, 1, 1, 2.0);
   EXPECT_DOUBLE_EQ(makespan(pipeline, {std::vector<double>(6, 1.0), std::vector<double>(6, 1.0)}), 24.0);
 }
 
 // One encoder chain for two dp ranks, two encoder ranks, one LLM stage, one microbatch. An encoder load of 2
 // + 4 over two ranks takes 3 forward and 6 backward. LLM rank 1 is slower, with 5 and 10: 3 + 5 + 10 + 6.
-TEST(LoadPipeline, SharedEncoderWaitsForEveryDpRank) {
+TEST(LoadPipeline, SharedEncoderWaitsForeveryDpRank) {
   const LoadPipeline pipeline = simple_load_pipeline({OrderKind::one_f_one_b, 2, 1, 1}, 1, 2, 2, 2.0);
   const std::vector<double> encoder_s = {2, 4};
   const std::vector<double> llm_s = {1, 5};
@@ -55,7 +55,7 @@ TEST(LoadPipeline, AnOverlappedTailBeginsDuringTheLastStep) {
 
 // Rank 0's last backward waits for rank 1's. F0 F1 run on rank 0 until 2, B1 on rank 1 from 5 to 7 and on
 // rank 0 until 9. Rank 1's reductions begin at 6 and end at 16.
-TEST(LoadPipeline, WhatWaitsForAnOverlappedStepWaitsForItsEnd) {
+TEST(LoadPipeline, DependentsOfAnOverlappedStepWaitForItsEnd) {
   LoadPipeline pipeline = simple_load_pipeline({OrderKind::one_f_one_b, 2, 1, 2}, 0, 1, 0, 2.0);
   EXPECT_DOUBLE_EQ(makespan(pipeline, {{0, 0}, {1, 1}}), 9.0);
   add_overlapped_tail(pipeline, 1, {.part = 0.5, .seconds = 1, .tail_s = 0});
@@ -66,7 +66,7 @@ TEST(LoadPipeline, WhatWaitsForAnOverlappedStepWaitsForItsEnd) {
 }
 
 // Times are whole nanoseconds, which both the engine and a double represent exactly.
-TEST(LoadPipeline, OneReplicaTakesWhatTheEngineSimulates) {
+TEST(LoadPipeline, OneReplicaEqualsTheEnginesSimulation) {
   Random random(1);
   for (int round = 0; round < 300; ++round) {
     const OrderKind kind = testing::draw_order(random, testing::reads_no_tables);

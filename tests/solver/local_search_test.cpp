@@ -27,7 +27,7 @@ struct HeavyTail {
   }
 };
 
-TEST(LocalSearch, ReachesTheBoundWhereBinsHoldManyItems) {
+TEST(LocalSearch, ReachesTheBoundIfBinsHoldManyItems) {
   for (const bool shared : {false, true}) {
     for (std::uint64_t seed = 1; seed <= 4; ++seed) {
       const HeavyTail items(seed, 1024);
@@ -55,7 +55,7 @@ TEST(LocalSearch, ATightTokenCapCostsLittle) {
 }
 
 // A cap that stops LPT: by load the items go 10 | 9 8, with tokens 1 | 6 6 and a cap of 8.
-TEST(LocalSearch, ObeysCapsWhereLptFindsNoBin) {
+TEST(LocalSearch, ObeysCapsIfLptFindsNoBin) {
   const std::vector<double> zeros(4, 0.0);
   const std::vector<double> llm = {10, 9, 2, 1};
   const std::vector<double> tokens = {4, 4, 6, 2};
@@ -161,7 +161,7 @@ TEST(BinSearch, PairsOfBinsWithMoreItemsThan16BitsCount) {
 }
 
 // 999 items of 2 and one of 0.5 against one of 1997.6, which is 0.9 less: only the item of 0.5 can move.
-TEST(BinSearch, EveryItemOfALargeBinIsLookedAt) {
+TEST(BinSearch, EveryItemOfALargeBinIsChecked) {
   for (const std::size_t place : {0, 255, 256, 511, 512, 999}) {
     std::vector<double> first(1000, 2.0);
     first[place] = 0.5;

@@ -98,7 +98,7 @@ TEST(MakespanBound, IsTheValueOfTheLinearProgram) {
 
 // One item of 4 in a pipeline of two ranks takes 4 + 4 + 8 + 8 in any microbatch, more than the total work of
 // a rank.
-TEST(MakespanBound, HoldsTheWayOfTheLargestItem) {
+TEST(MakespanBound, IncludesThePathOfTheLargestItem) {
   const LoadPipeline pipeline = simple_load_pipeline({OrderKind::one_f_one_b, 2, 1, 8}, 0, 1, 0, 2.0);
   const std::vector<double> encoder_s(9, 0.0);
   std::vector<double> llm_s(9, 0.1);
@@ -145,7 +145,7 @@ TEST(MakespanBound, OfOneBatchHoldsForAnother) {
 }
 
 // Whatever a solver returns, complete or not: any weights of paths give a bound.
-TEST(MakespanBound, NeedsNoTrustInTheSolver) {
+TEST(MakespanBound, HoldsEvenIfTheSolverIsWrong) {
   Random random(3);
   const std::vector<double> odd = {
       0, 1, -1, 1e300, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()};
@@ -164,14 +164,14 @@ TEST(MakespanBound, NeedsNoTrustInTheSolver) {
   }
 }
 
-TEST(MakespanBound, PassesOverPathsOfAnotherPipeline) {
+TEST(MakespanBound, IgnoresPathsOfAnotherPipeline) {
   MakespanBounds bounds(simple_load_pipeline({OrderKind::one_f_one_b, 2, 1, 2}, 0, 1, 0, 2.0));
   bounds.use({{1, 1, 1}, std::vector<double>(8, 0.5)});
   bounds.use({{1, 1}, std::vector<double>(9, 0.5)});
   EXPECT_TRUE(bounds.flows().empty());
 }
 
-TEST(MakespanBound, IsNoneWithoutAFloor) {
+TEST(MakespanBound, IsMissingWithoutAFloor) {
   const std::vector<double> values(4, 1.0);
   MakespanBounds bounds(simple_load_pipeline({OrderKind::one_f_one_b, 2, 1, 2}, 0, 1, 0, 2.0),
                         BoundKind::none);

@@ -23,7 +23,7 @@ LoadTable random_loads(const LoadPipeline& pipeline, Random& random) {
   return table;
 }
 
-TEST(MakespanKernel, TakesTheSlowestGroupAsMakespanDoes) {
+TEST(MakespanKernel, TakesTheSlowestGroupLikeMakespan) {
   Random random(1);
   for (int round = 0; round < 500; ++round) {
     const LoadPipeline pipeline = random_load_pipeline(random);
@@ -117,7 +117,7 @@ TEST(MakespanKernel, LanesAreTheSameToFloatRounding) {
   }
 }
 
-TEST(MakespanKernel, OnlyWhatSharesSomethingIsOneGroup) {
+TEST(MakespanKernel, GroupsShareNothing) {
   const PipelineShape shape{OrderKind::one_f_one_b, 3, 1, 4};
   EXPECT_EQ(MakespanKernel(simple_load_pipeline(shape, 1, 3, 0, 2.0)).groups(), 3);
   EXPECT_EQ(MakespanKernel(simple_load_pipeline(shape, 1, 3, 2, 2.0)).groups(), 1);

@@ -145,7 +145,7 @@ LoadPipeline simple(OrderKind kind, int dp, int encoder_dp, int microbatches) {
   return simple_load_pipeline({kind, 4, 1, microbatches}, 1, dp, encoder_dp, 2.0);
 }
 
-TEST(MakespanSolver, IsBetterThanBalancedBinsForEverySchedule) {
+TEST(MakespanSolver, IsBetterThanBalancedBinsForeverySchedule) {
   Random random(3);
   for (const auto kind : {OrderKind::gpipe, OrderKind::one_f_one_b, OrderKind::interleaved, OrderKind::zb_h1,
                           OrderKind::zb_h2}) {
@@ -239,7 +239,7 @@ TEST(MeanReplicaStart, DealsAsManyOfACellToEachReplica) {
 
 // No exchange that the filter leaves out would make both groups faster than required, to within float
 // rounding.
-TEST(ExchangeFilter, RulesOutNothingThatHelps) {
+TEST(ExchangeFilter, NeverRulesOutAnImprovement) {
   Random random(7);
   int left_out = 0;
   for (int round = 0; round < 300; ++round) {

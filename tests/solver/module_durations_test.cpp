@@ -90,7 +90,7 @@ void expect_from_below(const CostModel& cost, std::uint64_t seed) {
   }
 }
 
-TEST(ModuleDurations, BoundFromBelowWhereCostsAreConvex) {
+TEST(ModuleDurations, AreLowerBoundsIfCostsAreConvex) {
   ClusterSpec cluster = fixtures::a100_cluster();
   cluster.gpu = fixtures::small_cluster().gpu;
   cluster.software = fixtures::small_software();
@@ -108,7 +108,7 @@ class ConcaveCostModel final : public testing::LinearCostModel {
   }
 };
 
-TEST(ModuleDurations, BoundFromBelowWhereNothingIsKnownOfCosts) {
+TEST(ModuleDurations, AreLowerBoundsForUnknownCosts) {
   const ConcaveCostModel cost;
   EXPECT_EQ(PlanningItems({}, cost).by, BundleBy::least);
   for (std::uint64_t seed = 0; seed < 10; ++seed) expect_from_below(cost, seed);

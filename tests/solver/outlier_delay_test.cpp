@@ -75,7 +75,7 @@ TEST(OutlierDelayTest, TwoOutliersShareABatch) {
 /// The mean bin is 60 / (2 x 6) = 5, and six samples cost more: 9, 9, 8 and 8, 6, 6 are groups of three. The
 /// batches cost 6 and 8 without them. The first takes the group of 26 and then has 32; the other takes the
 /// group of 20 and has 28.
-TEST(OutlierDelayTest, GroupsGoWhereTheLeastIs) {
+TEST(OutlierDelayTest, GroupsGoToTheSmallestBatch) {
   const Case c{{2, 2, 3}, 10, {9, 8, 8, 1, 1, 1, 1, 1, 1, 0, 9, 6, 6, 2, 1, 1, 1, 1, 1, 1}};
   ASSERT_EQ(c.mean(), 5);
   const std::vector<std::int32_t> order = delay_outliers(c.costs, c.batch, c.delay);
@@ -83,7 +83,7 @@ TEST(OutlierDelayTest, GroupsGoWhereTheLeastIs) {
                                               13, 14, 15, 16, 17, 18, 19, 2, 11, 12}));
 }
 
-TEST(OutlierDelayTest, WithoutOutliersAllStaysAsDrawn) {
+TEST(OutlierDelayTest, WithoutOutliersBatchesStayAsDrawn) {
   std::vector<std::int32_t> drawn(6);
   std::iota(drawn.begin(), drawn.end(), 0);
   // Bins of two samples have a mean of 3, and no sample exceeds it.

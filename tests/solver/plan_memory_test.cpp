@@ -63,7 +63,7 @@ struct RandomRun {
   std::string name() const { return std::string(to_string(plan.layout)) + " " + describe(plan); }
 };
 
-TEST(PlanMemory, IsThatOfARun) {
+TEST(PlanMemory, EqualsTheMemoryOfARun) {
   Random random(3);
   int without_a_run = 0;
   for (int round = 0; round < 400; ++round) {
@@ -84,7 +84,7 @@ TEST(PlanMemory, IsThatOfARun) {
   EXPECT_LT(without_a_run, 400);
 }
 
-TEST(PlanMemory, NeedsARunWhereTheOrderDependsOnDurations) {
+TEST(PlanMemory, NeedsARunIfTheOrderDependsOnDurations) {
   Plan plan;
   EXPECT_TRUE(memory_needs_no_run(plan));
   plan.order = OrderKind::eager_1f1b;
@@ -129,7 +129,7 @@ TEST(PlanMemory, NoScheduleNeedsMoreThanItsMemory) {
 
 // Such an order depends on the durations of an assignment and on the GPU's memory. The search uses the order
 // of LPT's assignment.
-TEST(PlanMemory, SearchesAreNotWorseThanLptWhereTheOrderDependsOnTheAssignment) {
+TEST(PlanMemory, SearchesAreNotWorseThanLptIfTheOrderDependsOnTheAssignment) {
   Random random(11);
   int better = 0;
   int rounds = 0;
@@ -160,7 +160,7 @@ TEST(PlanMemory, SearchesAreNotWorseThanLptWhereTheOrderDependsOnTheAssignment) 
 }
 
 // One stage without state: gpipe holds all microbatches, 60 tokens of a GiB each, for any assignment.
-TEST(PlanMemory, SaysHowMuchIsNeededAndWhere) {
+TEST(PlanMemory, ReportsNeededMemoryAndItsRank) {
   testing::LinearCostModel cost;
   cost.token_bytes = std::int64_t{1} << 30;
   const ModelSpec model = testing::small_model(1, 1);

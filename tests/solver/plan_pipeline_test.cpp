@@ -166,7 +166,7 @@ TEST(PlanPipeline, IsNearTheSimulationOfSamplesThatTakeLonger) {
   EXPECT_GT(error_of_sums / runs, 0.12);
 }
 
-TEST(PlanPipeline, HasNoMoreLoadsWhereNoSampleTakesLonger) {
+TEST(PlanPipeline, HasNoExtraLoadsIfNoSampleTakesLonger) {
   const AnalyticCostModel cost(tiny_model(), slow_cluster());
   Random random(3);
   const Plan plan = disaggregated_plan({1, 1, 1, {4}}, {1, 2, 1, {3, 3}}, 2, 8);
@@ -218,7 +218,7 @@ class MillisecondTokens final : public CostModel {
   Bytes workspace(Op, const Stage&, const Work&) const override { return {}; }
 };
 
-TEST(PlanPipeline, CountsWhatSamplesAddBeyondTheirWork) {
+TEST(PlanPipeline, CountsTheExcessOfSamples) {
   // Four samples of 4 encoder and 10 LLM tokens, one in each bin: two microbatches, dp 2 of encoder and LLM.
   // "a" is in microbatch 0 of dp rank 1. "b" is in microbatch 1, of whose encoder work each dp rank has half.
   // In ms, 1f1b on an encoder and an LLM rank:
@@ -244,7 +244,7 @@ TEST(PlanPipeline, CountsWhatSamplesAddBeyondTheirWork) {
   EXPECT_NEAR(makespan_ms(), 88, 1e-6);
 }
 
-TEST(PlanPipeline, HasNoBoundWhereSamplesMayTakeLessThanTheirWork) {
+TEST(PlanPipeline, HasNoBoundIfSamplesMayTakeLessThanTheirWork) {
   const AnalyticCostModel cost(tiny_model(), slow_cluster());
   Random random(3);
   const Plan plan = disaggregated_plan({1, 1, 1, {4}}, {1, 2, 1, {3, 3}}, 2, 8);

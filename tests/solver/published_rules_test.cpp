@@ -185,7 +185,7 @@ void expect_same(const std::optional<PublishedChoice>& found, const std::optiona
   EXPECT_NEAR(found->seconds, expected->seconds, 1e-9 * expected->seconds);
 }
 
-TEST(PublishedRules, AreTheReleasedLoops) {
+TEST(PublishedRules, EqualTheReleasedLoops) {
   int chosen = 0;
   for (std::uint64_t seed = 0; seed < 1000; ++seed) {
     const Case c = random_case(seed);
@@ -196,7 +196,7 @@ TEST(PublishedRules, AreTheReleasedLoops) {
   EXPECT_GT(chosen, 500);
 }
 
-TEST(PublishedRules, AreThePrintedLoops) {
+TEST(PublishedRules, EqualThePrintedLoops) {
   int chosen = 0;
   for (std::uint64_t seed = 0; seed < 1000; ++seed) {
     const Case c = random_case(seed);
@@ -238,7 +238,7 @@ TEST(PublishedRules, AsPrintedEveryCountIsTried) {
 }
 
 // Points (1, 10), (2, 30), (4, 20): 20 and 25 halfway. Beyond the ends the lines give -10 at 0 and 15 at 5.
-TEST(PublishedRules, CurvesGoOnOrStay) {
+TEST(PublishedRules, CurvesAreExtrapolatedOrConstant) {
   const Curve curve({1, 2, 4}, {10, 30, 20});
   EXPECT_DOUBLE_EQ(curve.extended(1.5), 20);
   EXPECT_DOUBLE_EQ(curve.extended(3), 25);

@@ -82,7 +82,7 @@ TEST(RegisterMethod, SchedulesByName) {
   EXPECT_EQ(capped.assignment.bin[0], capped.assignment.bin[3]);
 }
 
-TEST(RegisterMethod, RefusesNamesThatExistAndHalfMethods) {
+TEST(RegisterMethod, RejectsNamesThatExistAndHalfMethods) {
   const Registered registered(kInTurn);
   const std::size_t count = methods().size();
   EXPECT_EQ(refusal([] { register_method(kInTurn); }), "method 'in-turn': there is one of this name");

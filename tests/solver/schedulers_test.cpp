@@ -32,7 +32,7 @@ TEST(Schedulers, AreMadeByName) {
   }
 }
 
-TEST(Schedulers, MakeSmallWhatIsAskedForElseWhatThePlanIsForElseTheirOwn) {
+TEST(Schedulers, MinimizeTheRequestedElseThePlansElseTheirOwnObjective) {
   const LinearCostModel cost;
   const ModelSpec model = testing::small_model(1, 1);
   Plan plan = testing::disaggregated_plan(model, 3, 1, 1, 2);
@@ -53,7 +53,7 @@ TEST(Schedulers, MakeSmallWhatIsAskedForElseWhatThePlanIsForElseTheirOwn) {
   }
 }
 
-TEST(Schedulers, PassTheBinOrderOn) {
+TEST(Schedulers, PassOnTheBinOrder) {
   const LinearCostModel cost;
   const ModelSpec model = testing::small_model(1, 1);
   const Plan plan = testing::disaggregated_plan(model, 40, 1, 2, 5);
@@ -157,7 +157,7 @@ TEST(Schedulers, TokenCapsAreObeyedOrInfeasible) {
   }
 }
 
-TEST(Schedulers, MemoryCapsKeepMicrobatchesInFlightWithinIt) {
+TEST(Schedulers, MemoryCapsLimitMicrobatchesInFlight) {
   // 1f1b with two LLM stages and no encoder work: the first stage holds two microbatches at once. A token
   // takes one byte on each stage; model state and workspaces take none. Tokens 40, 40, 10, 10 in four
   // microbatches of one sample: if adjacent, the two of 40 hold 40 + 40 = 80 bytes, which fit in 85 bytes but
@@ -263,7 +263,7 @@ TEST(Schedulers, MakespanIsNeverWorseThanLpt) {
   }
 }
 
-TEST(Schedulers, RefuseTooFewSamples) {
+TEST(Schedulers, RejectTooFewSamples) {
   const LinearCostModel cost;
   const ModelSpec model = testing::small_model(1, 1);
   const Plan plan = testing::disaggregated_plan(model, 6, 1, 3, 2);

@@ -35,7 +35,7 @@ bool same_samples(const Batch& a, const Batch& b) {
   });
 }
 
-TEST(SchedulingService, GivesWhatTheSchedulerGives) {
+TEST(SchedulingService, ReturnsTheSchedulersAssignment) {
   for (const std::string_view name : scheduler_names()) {
     const std::shared_ptr<const Scheduler> scheduler = make_scheduler(name);
     SchedulingService service(service_input(scheduler, 9), deterministic(3));
@@ -57,7 +57,7 @@ TEST(SchedulingService, GivesWhatTheSchedulerGives) {
 }
 
 /// A service that continues after iteration 6 schedules like iteration 7 of a service that began with 0.
-TEST(SchedulingService, GoesOnAsItWouldHaveGoneOn) {
+TEST(SchedulingService, ResumesAsIfUninterrupted) {
   ServiceOptions options = deterministic();
   SchedulingService whole(service_input(make_scheduler("random")), options);
   for (int i = 0; i < 7; ++i) whole.next();
@@ -72,7 +72,7 @@ TEST(SchedulingService, GoesOnAsItWouldHaveGoneOn) {
   }
 }
 
-TEST(SchedulingService, GoesAheadAsFarAsItsDepthAndNoFarther) {
+TEST(SchedulingService, SchedulesAtMostItsLookahead) {
   for (const int depth : {1, 2, 5}) {
     for (ServiceOptions options : {deterministic(depth), live(depth)}) {
       std::atomic<std::uint64_t> asked{0};
@@ -221,7 +221,7 @@ std::shared_ptr<const Scheduler> blind() {
   });
 }
 
-TEST(SchedulingService, LiveWaitsForAnAssignmentWhereTheHeuristicFindsNone) {
+TEST(SchedulingService, LiveWaitsForAnAssignmentIfTheHeuristicFindsNone) {
   const auto lpt = make_scheduler("lpt");
   const auto scheduler = stub([&](const ScheduleRequest& request) {
     for (int i = 0; i < 100; ++i) std::this_thread::yield();
@@ -237,7 +237,7 @@ TEST(SchedulingService, LiveWaitsForAnAssignmentWhereTheHeuristicFindsNone) {
   }
 }
 
-TEST(SchedulingService, WhereNothingIsFoundTheResultSaysSo) {
+TEST(SchedulingService, AnInfeasibleBatchIsReported) {
   for (const ServiceOptions& options : {deterministic(), live()}) {
     ServiceInput input = service_input(blind());
     input.heuristic = input.scheduler;
@@ -338,7 +338,7 @@ TEST(SchedulingService, WaitingIsAnEvent) {
   asked = true;
 }
 
-TEST(SchedulingService, WhatCannotBeScheduledAtAllIsAnError) {
+TEST(SchedulingService, ABatchThatNoSchedulerCanTakeIsAnError) {
   for (const ServiceOptions& options : {deterministic(), live()}) {
     ServiceInput input = service_input(make_scheduler("lpt"));
     input.draw = [](std::uint64_t k) { return service_batch(k, k == 1 ? 3 : 9); };
@@ -356,7 +356,7 @@ TEST(SchedulingService, WhatCannotBeScheduledAtAllIsAnError) {
   }
 }
 
-TEST(SchedulingService, PassesOnWhatDrawThrows) {
+TEST(SchedulingService, PassesOnErrorsOfDraw) {
   for (const ServiceOptions& options : {deterministic(), live()}) {
     ServiceInput input = service_input(make_scheduler("lpt"));
     input.draw = [](std::uint64_t k) -> std::shared_ptr<const Batch> {
@@ -370,7 +370,7 @@ TEST(SchedulingService, PassesOnWhatDrawThrows) {
   }
 }
 
-TEST(SchedulingService, OnlyStudiesFailForWhatWasAskedOfTheScheduler) {
+TEST(SchedulingService, OnlyStudiesFailOnWrongSchedulerRequests) {
   const auto scheduler = stub([](const ScheduleRequest&) -> ScheduleResult {
     throw Error(ErrorKind::usage, "this scheduler knows no makespan");
   });

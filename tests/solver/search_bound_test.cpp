@@ -104,7 +104,7 @@ TEST(SearchBounds, HoldOnPresets) {
 
 // The bound over all cuts is near the smallest bound of any cut, and infinite only if no cut fits: this test
 // checks every cut. Unlike a plan's own bound, it omits reductions and the steps of earlier ranks.
-TEST(SearchBounds, OnAllCutsAreNearTheLeastOfAny) {
+TEST(SearchBounds, OnAllCutsAreNearTheSmallestOfAny) {
   int infinite = 0;
   int finite = 0;
   for (std::uint64_t seed = 0; seed < 6; ++seed) {
@@ -168,7 +168,7 @@ TEST(SearchBounds, HoldForFrozenPartsAndLora) {
 // Eight equal samples, one on each of eight GPUs: a rank computes, reduces its trained parts and runs its
 // optimizer step, and the bound equals this up to rounding. So a bound that counted too much for frozen parts
 // would exceed the run.
-TEST(SearchBounds, AreTightWhereRanksAreEqualWhateverIsTrained) {
+TEST(SearchBounds, AreTightForEqualRanksAndAnyTrainedParts) {
   PresetSearch c("llava-ov-llama3-8b", "vision_mix", 1, 8, 1);
   const auto sees = [](const Sample& sample) { return !sample.encoder().empty(); };
   const Sample sample = *std::ranges::find_if(c.batches[0], sees);
@@ -208,7 +208,7 @@ TEST(SearchBounds, HoldOnMixedClusters) {
 
 // If memory is short, eager-1f1b holds few microbatches and waits for each. Its bound reflects this and still
 // holds.
-TEST(SearchBounds, HoldWhereMemoryIsShort) {
+TEST(SearchBounds, HoldIfMemoryIsShort) {
   double most = 0;  // ratio of a bound to the one with ample memory
   for (std::uint64_t seed = 0; seed < 4; ++seed) {
     SmallSearch c(3, 5, 2, 4, 24, 2, seed);
@@ -229,7 +229,7 @@ TEST(SearchBounds, HoldWhereMemoryIsShort) {
 }
 
 // With one iteration, a bound on the mean is a bound on the iteration: no assignment is below it.
-TEST(SearchBounds, HoldForEveryAssignment) {
+TEST(SearchBounds, HoldForeveryAssignment) {
   double tightest = 0;
   for (std::uint64_t seed = 0; seed < 4; ++seed) {
     const SmallSearch c(2, 3, 1, 2, 5, 1, seed);

@@ -39,7 +39,7 @@ std::vector<std::vector<int>> every_cut(int items, int parts) {
 
 // Compares with all cuts. In half of the rounds pieces have a limited capacity, in the others they can hold
 // all items.
-TEST(SearchCuts, AreAsEvenAsCanBeOfThoseThatFit) {
+TEST(SearchCuts, AreAsEvenAsCapacityAllows) {
   Random random(3);
   int none = 0;
   for (int round = 0; round < 400; ++round) {
@@ -69,13 +69,13 @@ TEST(SearchCuts, AreAsEvenAsCanBeOfThoseThatFit) {
   EXPECT_GT(none, 10);
 }
 
-TEST(SearchCuts, HaveTheLargerPiecesBehind) {
+TEST(SearchCuts, HaveTheLargerPiecesLast) {
   EXPECT_EQ(cut_evenly({1, 1, 1, 1, 1, 1, 1}, 3), (std::vector<int>{1, 3, 3}));
 }
 
 // All cuts of all plans of a small space are valid and distinct, their number equals the count, and one is
 // the plan's own. Plans one layer apart are the cuts whose layers differ by one in two neighboring stages.
-TEST(SearchCuts, AreAllOfAPlanAndThoseOneLayerApart) {
+TEST(SearchCuts, AreCountedAndListedWithTheirNeighbors) {
   const SmallSearch c(3, 4, 1, 4, 8, 1, 1);
   const PlanRequest request = c.request();
   const SearchSpace space(request);

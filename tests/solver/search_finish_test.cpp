@@ -65,7 +65,7 @@ using Left = std::vector<Recomputation>;
 // With 3 % of memory to spare the faster plan is chosen. With 1 %, which is less than 2 %, more spare memory
 // is worth up to 3 % of time. Without enough memory the large plan is never chosen, whatever the other one
 // costs.
-TEST_F(FurtherMemory, SomeToSpareIsWorthSomeTime) {
+TEST_F(FurtherMemory, SpareMemoryIsWorthSomeTime) {
   EXPECT_EQ(chosen(1.03, 1.001), Left({none, full}));
   EXPECT_EQ(chosen(1.01, 1.02), Left({full, none}));
   EXPECT_EQ(chosen(1.01, 1.04), Left({none, full}));
@@ -73,7 +73,7 @@ TEST_F(FurtherMemory, SomeToSpareIsWorthSomeTime) {
   EXPECT_EQ(chosen(0.99, 10), Left({full}));
 }
 
-TEST_F(FurtherMemory, NoPlanIsLeftWhereNoneFits) {
+TEST_F(FurtherMemory, NoPlanIsLeftIfNoneFits) {
   EXPECT_EQ(chosen(0.9 * needed(small_) / needs_, 1.1), Left{});
 }
 

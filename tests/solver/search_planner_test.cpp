@@ -72,7 +72,7 @@ TEST(SearchPlanner, FindsTheBestOfItsSpace) {
 
 // A bound reported during the search covers all plans, including those whose modules share GPUs: the final
 // objective is never below it.
-TEST(SearchPlanner, TellsNoBoundThatAPlanIsBelow) {
+TEST(SearchPlanner, ReportsNoBoundAboveAPlan) {
   int told = 0;
   for (std::uint64_t seed = 0; seed < 6; ++seed) {
     const SmallSearch c(3, 4, 1, 4, 8, 2, seed);
@@ -253,7 +253,7 @@ TEST(SearchPlanner, FindsTheBestOfItsSpaceWithSharedPlans) {
 }
 
 // A plan found without shared plans is also found with them, unless a shared plan is better.
-TEST(SearchPlanner, SharedPlansAreTakenOnlyWhereTheyWin) {
+TEST(SearchPlanner, SharedPlansAreChosenOnlyIfTheyWin) {
   int won = 0;
   for (std::uint64_t seed = 0; seed < 8; ++seed) {
     SmallSearch c(2, 2, 1, 2, 6, 1, seed);
@@ -282,7 +282,7 @@ TEST(SearchPlanner, SharedPlansAreTakenOnlyWhereTheyWin) {
 }
 
 // If shared plans were not requested, the message does not explain their absence.
-TEST(SearchPlanner, WhereNothingFitsSaysWhyOfPlansThatShareNothing) {
+TEST(SearchPlanner, IfNothingFitsExplainsPlansThatDoNotShare) {
   SmallSearch c(2, 2, 1, 2, 6, 1, 0);
   c.cost.arithmetic = 0.25;
   c.cost.linear.layer_bytes = 600;
@@ -297,7 +297,7 @@ TEST(SearchPlanner, WhereNothingFitsSaysWhyOfPlansThatShareNothing) {
 }
 
 // Together with other plans, shared plans get a fifth of the budget; by themselves they get all of it.
-TEST(SearchPlanner, SharesItsBudgetWithWhatElseItLooksFor) {
+TEST(SearchPlanner, SharesItsBudgetWithItsOtherSearches) {
   const auto budgets = [](std::vector<Layout> layouts) {
     SmallSearch c(2, 2, 1, 2, 6, 1, 0);
     c.cost.arithmetic = 0.25;
@@ -316,7 +316,7 @@ TEST(SearchPlanner, SharesItsBudgetWithWhatElseItLooksFor) {
 
 // An encoder on one of two GPUs shares none with an LLM on both, so there is nothing more to search, and a
 // seed outside of the space is reported once.
-TEST(SearchPlanner, LooksForSharedPlansOnlyWhereThereAreAny) {
+TEST(SearchPlanner, LooksForSharedPlansOnlyIfThereAreAny) {
   SmallSearch c(2, 2, 1, 2, 6, 1, 0);
   c.cost.arithmetic = 0.25;
   c.search.budget = 1000;
@@ -428,7 +428,7 @@ TEST(SearchPlanner, SaysHowMuchMemoryIsMissing) {
 
 // A wish may name any part of any plan of the space: the best plan has this part and is no worse than that
 // plan.
-TEST(SearchPlanner, GrantsWishes) {
+TEST(SearchPlanner, ObeysOptions) {
   int granted = 0;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     SmallSearch c(3, 4, 2, 2, 12, 1, seed % 5);
@@ -460,7 +460,7 @@ TEST(SearchPlanner, GrantsWishes) {
 }
 
 // Four GPUs, two per node; three encoder and four LLM layers; twelve samples.
-TEST(SearchPlanner, SaysWhichWishIsInTheWay) {
+TEST(SearchPlanner, NamesTheOptionThatRulesOutAllPlans) {
   const auto reason = [](const PlanWish& wish, std::int64_t memory = std::int64_t{1} << 30) {
     SmallSearch c(3, 4, 2, 2, 12, 1, 1);
     c.search.wish = wish;
@@ -482,7 +482,7 @@ TEST(SearchPlanner, SaysWhichWishIsInTheWay) {
 }
 
 // Five of six GPUs are left over with the requested number of replicas.
-TEST(SearchPlanner, AWishMayLeaveGpusOver) {
+TEST(SearchPlanner, OptionsMayLeaveGpusUnused) {
   SmallSearch c(3, 4, 3, 2, 12, 1, 1);
   c.search.layouts = {Layout::uniform};
   c.search.wish.llm = {.tp = 1, .pp = 1, .dp = 1};
@@ -515,7 +515,7 @@ TEST(SearchPlanner, ATimeLimitEndsTheSearch) {
   EXPECT_EQ(ended.plan->planner, "search");
 }
 
-TEST(SearchPlanner, RefusesBatchesOfAnotherSizeAndUnknownSchedulers) {
+TEST(SearchPlanner, RejectsBatchesOfAnotherSizeAndUnknownSchedulers) {
   SmallSearch c(2, 4, 1, 2, 4, 1, 1);
   c.search.scheduler = "best";
   EXPECT_THROW(SearchPlanner().plan(c.request()), Error);

@@ -97,7 +97,7 @@ std::set<double> shares_of(const SmallSearch& c) {
 // (2.625) leave the LLM the last one. The GPU has two quanta of 8, and two to five eighths are one of them.
 // With both kinds of quanta, the prices distinguish three from four eighths. If no quanta are known, all
 // shares differ.
-TEST(SearchSpace, SharesDifferInWhatIsGrantedOrWhatItCosts) {
+TEST(SearchSpace, SharesDifferInGrantOrCost) {
   SmallSearch c(2, 2, 1, 2, 6, 1, 0);
   c.cost.arithmetic = 1;
   EXPECT_EQ(shares_of(c).size(), 7u);

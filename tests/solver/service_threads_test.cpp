@@ -124,7 +124,7 @@ struct Wedged {
   std::atomic<int> left{0};
 };
 
-TEST(ServicesInThreads, SchedulersThatNeverReturnAreLeftBehind) {
+TEST(ServicesInThreads, SchedulersThatNeverReturnAreAbandoned) {
   const auto wedged = std::make_shared<Wedged>();
   const std::shared_ptr<const Scheduler> lpt = make_scheduler("lpt");
   const auto scheduler = stub([wedged, lpt](const ScheduleRequest& request) {
@@ -164,7 +164,7 @@ TEST(ServicesInThreads, SchedulersThatNeverReturnAreLeftBehind) {
   while (take() != Objective::makespan) std::this_thread::yield();
 }
 
-TEST(ServicesInThreads, ThatEndLeaveASchedulerThatNeverReturnsBehind) {
+TEST(ServicesInThreads, EndingAbandonsASchedulerThatNeverReturns) {
   const auto wedged = std::make_shared<Wedged>();
   std::weak_ptr<const Scheduler> watched;
   {
@@ -184,7 +184,7 @@ TEST(ServicesInThreads, ThatEndLeaveASchedulerThatNeverReturnsBehind) {
   wait_for([&] { return watched.expired(); });
 }
 
-TEST(ServicesInThreads, SchedulersPastTheirTimeLimitAreLeftBehindBeforeAnyoneAsks) {
+TEST(ServicesInThreads, SchedulersPastTheirTimeLimitAreAbandonedUnasked) {
   const auto wedged = std::make_shared<Wedged>();
   const auto scheduler = stub([wedged](const ScheduleRequest& request) -> ScheduleResult {
     wait_for([&] { return request.stop.stop_requested(); });

@@ -95,7 +95,7 @@ TEST(UniformPlanner, EncoderFirstTriesSmallerSharesOfTheFirstStage) {
                                 {4, 4, 4, 4}, {3, 5, 4, 4}, {2, 5, 5, 4}, {1, 5, 5, 5}, {0, 6, 5, 5}}));
 }
 
-TEST(UniformPlanner, WithoutEqualCountsTakesTheMostMicrobatches) {
+TEST(UniformPlanner, WithoutEqualCountsTakesTheMaxMicrobatches) {
   const Case c(2, 4, 1, 3, 10);
   std::vector<int> of_three_ranks;
   for (const Plan& plan : uniform_candidates(c.request(), UniformSplit::by_count)) {
@@ -208,7 +208,7 @@ TEST(UniformPlanner, SaysWhyThereIsNoConfiguration) {
   }
 }
 
-TEST(UniformPlanner, RefusesBatchesOfAnotherSize) {
+TEST(UniformPlanner, RejectsBatchesOfAnotherSize) {
   Case c(2, 4, 1, 2, 4);
   c.gbs = 5;
   try {

@@ -24,7 +24,7 @@ using testing::kThreads;
 
 constexpr Seconds kLong{300};  // long enough for a busy machine with sanitizers
 
-TEST(WorkerProcess, ReturnsWhatTheWorkReturns) {
+TEST(WorkerProcess, ReturnsTheResultOfTheWork) {
   std::vector<double> expected(100'000);  // more than a pipe holds
   for (std::size_t i = 0; i < expected.size(); ++i) expected[i] = static_cast<double>(i) / 3;
   const WorkerResult result = run_in_worker([&] { return expected; }, kLong, {});
@@ -46,7 +46,7 @@ TEST(WorkerProcess, OutlivesACrash) {
             WorkerEnd::died);
 }
 
-TEST(WorkerProcess, EndsWhatDoesNotReturn) {
+TEST(WorkerProcess, EndsWorkThatDoesNotReturn) {
   const auto never = []() -> std::vector<double> {
     while (true) std::this_thread::sleep_for(std::chrono::seconds(1));
   };
@@ -76,7 +76,7 @@ TEST(WorkerProcess, ChangesNothingAndPrintsNothing) {
   EXPECT_EQ(changed, 0);
 }
 
-TEST(WorkerProcess, ATooLongMessageIsThatOfABrokenWorker) {
+TEST(WorkerProcess, ATooLongMessageMeansABrokenWorker) {
   const auto zeros = [](std::uint64_t count) { return [count] { return std::vector<double>(count); }; };
   EXPECT_EQ(run_in_worker(zeros(kMaxWorkerValues), kLong, {}).end, WorkerEnd::done);
   EXPECT_EQ(run_in_worker(zeros(kMaxWorkerValues + 1), kLong, {}).end, WorkerEnd::died);

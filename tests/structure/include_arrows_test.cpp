@@ -366,7 +366,7 @@ TEST(IncludeArrows, AWingThatThePageLacksIsFound) {
   EXPECT_EQ(wings_left_out(page + "\n## Words\n\n| sim | `analysis` |\n"), Lines{"sim: analysis"});
 }
 
-TEST(IncludeArrowsChecker, AllowsWhatGoesDown) {
+TEST(IncludeArrowsChecker, AllowsArrowsDown) {
   EXPECT_EQ(check("sim/a.cpp", "#include \"sim/a.hpp\"\n#include \"core/b.hpp\"\n#include <vector>\n"),
             Lines{});
   EXPECT_EQ(check("experiments/training/a.cpp", "#include \"solver/a.hpp\"\n#include \"backend/b.hpp\"\n"),
@@ -381,7 +381,7 @@ TEST(IncludeArrowsChecker, AllowsWhatGoesDown) {
   EXPECT_EQ(check("solver/makespan/bound.cpp", "#include <ClpSimplex.hpp>\n"), Lines{});
 }
 
-TEST(IncludeArrowsChecker, FindsWhatGoesUpOrSideways) {
+TEST(IncludeArrowsChecker, FindsArrowsUpOrSideways) {
   EXPECT_EQ(check("core/a.cpp", "\n#include \"sim/b.hpp\"\n"),
             Lines{"core/a.cpp:2: core/ may not include sim/b.hpp"});
   EXPECT_EQ(check("solver/a.cpp", "#include \"sim/b.hpp\"\n"),

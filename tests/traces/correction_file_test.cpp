@@ -52,7 +52,7 @@ TEST(CorrectionFile, HasADocumentedForm) {
 )");
 }
 
-TEST(CorrectionFile, ReadsBackToTheLastBit) {
+TEST(CorrectionFile, ReadsBackBitIdentically) {
   Random random(4);
   CorrectionFile file = example();
   for (auto* numbers : {&file.fits[0].moment, &file.fits[0].rise, &file.fits[0].fall}) {
@@ -65,7 +65,7 @@ TEST(CorrectionFile, ReadsBackToTheLastBit) {
   EXPECT_EQ(parse_correction(to_json(CorrectionFile{}), "c.json"), CorrectionFile{});
 }
 
-TEST(CorrectionFile, BadFilesAreRefused) {
+TEST(CorrectionFile, BadFilesAreRejected) {
   const std::string good = to_json(example());
   const auto refused = [&](std::string_view from, std::string_view to, const std::string& key,
                            std::initializer_list<std::string_view> words) {
@@ -90,7 +90,7 @@ TEST(CorrectionFile, BadFilesAreRefused) {
           "[\"llm\",\"llm\"],\n      \"bucket_tokens\": [159,159]", "fits[0].bucket_tokens", {"twice"});
 }
 
-TEST(CorrectionFile, SumsThatNoObservationsHaveAreRefused) {
+TEST(CorrectionFile, SumsThatNoObservationsHaveAreRejected) {
   // Each pair of columns is possible, as 0.81 <= 1 x 1, but not all three: the eigenvalues of [[1, x, 0], [x,
   // 1, x], [0, x, 1]] are 1 and 1 -+ sqrt(2) x; the smallest is 0 at x = 0.7071 and -0.27 at 0.9.
   CorrectionFile file = example();

@@ -12,7 +12,7 @@ namespace folder_lock_test {
 
 class FolderLockTest : public held_fixtures::PiecesTest {};
 
-TEST_F(FolderLockTest, OneAtATime) {
+TEST_F(FolderLockTest, IsHeldByOneProcess) {
   std::optional<FolderLock> first = FolderLock::try_hold(folder_);
   ASSERT_TRUE(first.has_value());
   EXPECT_FALSE(FolderLock::try_hold(folder_).has_value());

@@ -65,7 +65,7 @@ TEST(GridFile, ReadsShares) {
   EXPECT_EQ(plan.gpus(), 4);
 }
 
-TEST(GridFile, NamesWhatIsWrong) {
+TEST(GridFile, ErrorsNameTheirPlace) {
   expect_bad("\"microbatches\": 2,", "\"encoder_share\": 0.5, \"microbatches\": 2,", "plans[0].encoder_share",
              {"encoder"});
   expect_bad("\"microbatches\": 4,", "\"encoder_share\": 2, \"microbatches\": 4,", "plans[1].encoder_share",
@@ -92,7 +92,7 @@ TEST(GridFile, HasAtLeastOnePlan) {
 }
 
 /// Disaggregated encoder and LLM, pp 2, dp 2, tp 2, recomputation and two schedules, on 1 to 4 ranks.
-TEST(GridFile, TheBundledGridCoversWhatTheHostRuns) {
+TEST(GridFile, TheBundledGridCoversTheHostsFeatures) {
   const std::string path = std::string(DFLOP_SOURCE_DIR) + "/traces/grids/tiny-vlm-host.json";
   const PlanGrid grid = parse_plan_grid(read_text_file(path), path);
   EXPECT_GE(grid.plans.size(), 6U);

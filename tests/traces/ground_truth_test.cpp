@@ -99,7 +99,7 @@ TEST(GroundTruth, ReadsTheBundledFiles) {
   EXPECT_EQ(read_ground_truth(folder + "dflop_h100.csv").rows.size(), 2u);
 }
 
-TEST(GroundTruth, RefusesOtherHeadersAndEmptyFiles) {
+TEST(GroundTruth, RejectsOtherHeadersAndEmptyFiles) {
   expect_error("", "t.csv:row 1: expected the columns gpus,global_batch");
   expect_error("gpus,tp\n8,8\n", "t.csv:row 1: expected the columns gpus,global_batch");
   expect_error(kGpt, "t.csv: expected at least one row");
@@ -119,7 +119,7 @@ TEST(GroundTruth, NamesTheRowAndColumnOfABadField) {
   expect_error(good + "16,32,2,-8,16,24,512,2,4,2,1\n", "t.csv:row 3, column 'hidden'");
 }
 
-TEST(GroundTruth, RefusesRowsThatDoNotAddUp) {
+TEST(GroundTruth, RejectsRowsThatDoNotAddUp) {
   const std::string h = kGpt;
   expect_error(h + "8,32,2,1024,16,24,512,2,4,2,1\n",
                "t.csv:row 2, column 'gpus': expected tp x dp x pp = 16");

@@ -38,7 +38,7 @@ TEST(GrowingFiles, GrowAndAreOpenedAgain) {
 }
 
 /// The limit is reached in the middle of the second piece, as when a disk fills up.
-TEST(GrowingFiles, HaveNoPartOfAPieceThatDoesNotFit) {
+TEST(GrowingFiles, DropAPieceThatDoesNotFit) {
   const std::string path = fresh("full");
   GrowingFile file(path, GrowingFile::Mode::append);
   file.add("12345\n");

@@ -32,7 +32,7 @@ TEST(Gzip, JoinedStreamsAreJoinedTexts) {
   EXPECT_EQ(gunzip_if_needed(gzip("one ") + gzip("two"), "f.gz"), "one two");
 }
 
-TEST(Gzip, TruncatedIsRefusedAtEveryLength) {
+TEST(Gzip, TruncatedIsRejectedAtEveryLength) {
   const std::string packed = gzip(random_bytes(500, 7, 64));
   for (std::size_t length = 2; length < packed.size(); ++length) {
     expect_refused([&] { gunzip_if_needed(packed.substr(0, length), "f.gz"); }, "f.gz",
@@ -40,7 +40,7 @@ TEST(Gzip, TruncatedIsRefusedAtEveryLength) {
   }
 }
 
-TEST(Gzip, DamageIsRefused) {
+TEST(Gzip, DamageIsRejected) {
   std::string packed = gzip(random_bytes(500, 7, 64));
   const auto read = [&] { gunzip_if_needed(packed, "f.gz"); };
   // The last 8 bytes are the checksum and the length of the text (RFC 1952).
@@ -51,7 +51,7 @@ TEST(Gzip, DamageIsRefused) {
   expect_refused(read, "f.gz", {"damage"});
 }
 
-TEST(Gzip, ABombIsRefused) {
+TEST(Gzip, ABombIsRejected) {
   const std::string packed = gzip(std::string(2'000'000, ' '));
   expect_refused([&] { gunzip_if_needed(packed, "f.gz", 1'000'000); }, "f.gz", {"more than 1000000 bytes"});
   EXPECT_EQ(gunzip_if_needed(packed, "f.gz", 2'000'000).size(), 2'000'000U);

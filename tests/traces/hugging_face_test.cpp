@@ -247,7 +247,7 @@ const Refusal kRefusals[] = {
      {"a divisor of the width 1280", "found 24"}},
     {"qwen2-audio-7b", "/audio_config", "", "audio_config", {"expected this key, found none"}}};
 
-TEST(HuggingFace, WhatIsNotComputedIsRefusedByName) {
+TEST(HuggingFace, UnsupportedFeaturesAreRejectedByName) {
   for (const Refusal& refusal : kRefusals) {
     SCOPED_TRACE(std::string(refusal.model) + " " + refusal.place + " " + refusal.value);
     json config = config_of(refusal.model);
@@ -269,7 +269,7 @@ TEST(HuggingFace, WhatIsNotComputedIsRefusedByName) {
   }
 }
 
-TEST(HuggingFace, RefusesWhatIsNoConfig) {
+TEST(HuggingFace, RejectsFilesThatAreNoConfig) {
   for (const char* text :
        {"", "[]", "{", "null", "{\"model_type\": 1}", "{\"model_type\": \"qwen2\", \"a\": 1e999}"}) {
     const Error error = error_of([&] { parse_hugging_face(text, kFile); });
@@ -278,7 +278,7 @@ TEST(HuggingFace, RefusesWhatIsNoConfig) {
   }
 }
 
-TEST(HuggingFace, FormsOfTransformers5AreReadAsThoseOf4) {
+TEST(HuggingFace, FormsOfTransformers5AreReadLikeVersion4) {
   // transformers 5 puts theta into "rope_parameters", and the text model of Qwen2.5-VL under "text_config".
   json llama = config_of("llama-3.1-8b");
   const ModelSpec before = read(llama);
@@ -336,7 +336,7 @@ const ProcessorRefusal kProcessorRefusals[] = {
     {"qwen2-audio-7b", "/dither", "0.1", {"dither", "expected 0"}},
     {"qwen2-audio-7b", "/padding_side", "\"left\"", {"padding_side", "\"right\""}}};
 
-TEST(HuggingFace, SequencesAreAsLongAsPositionsGo) {
+TEST(HuggingFace, SequencesAreAsLongAsPositions) {
   json config = config_of("llama-3.1-8b");
   config["max_position_embeddings"] = 131'072;
   EXPECT_EQ(read(config).max_tokens, 32'768);
@@ -350,7 +350,7 @@ TEST(HuggingFace, SequencesAreAsLongAsPositionsGo) {
 }
 
 /// Embeddings are tied if one of two places says so and no separate head is stored.
-TEST(HuggingFace, TiedEmbeddingsAreThoseOfTheTextAndOfTheWeights) {
+TEST(HuggingFace, TiedEmbeddingsFollowTheTextConfigAndWeights) {
   struct Case {
     std::optional<bool> root, text, own_head;
     bool tied;
@@ -378,7 +378,7 @@ TEST(HuggingFace, TiedEmbeddingsAreThoseOfTheTextAndOfTheWeights) {
 
 /// Dynamic scaling of rotary positions begins beyond the longest sequence of a config. No sequence here is
 /// longer.
-TEST(HuggingFace, DynamicScalingIsNoneWithinTheLongestSequence) {
+TEST(HuggingFace, DynamicScalingHasNoEffectWithinTheLongestSequence) {
   json config = config_of("qwen2.5-7b");
   const ModelSpec plain = read(config);
   config["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", 2.0}};
@@ -397,7 +397,7 @@ TEST(HuggingFace, BasesOfRotaryPositionsAreRead) {
   EXPECT_EQ(read(config).llm.form->rotary->base, 1'000'000);  // default_theta of its class
 }
 
-TEST(HuggingFace, LayerScalesBeginAsTheConfigSays) {
+TEST(HuggingFace, LayerScalesStartAtTheConfigsValue) {
   json config = config_of("internvl2.5-8b");
   EXPECT_EQ(read(config).encoder.form->layer_scale_start, 0.1);
   config["vision_config"]["layer_scale_init_value"] = 1e-5;
@@ -462,7 +462,7 @@ TEST(HuggingFace, ProcessorsMayStandInOneFile) {
   std::filesystem::remove_all(folder);
 }
 
-TEST(HuggingFace, ProcessorsThatAreNotTheModelsAreRefusedByName) {
+TEST(HuggingFace, ProcessorsOfOtherModelsAreRejectedByName) {
   for (const ProcessorRefusal& refusal : kProcessorRefusals) {
     SCOPED_TRACE(std::string(refusal.model) + " " + refusal.place + " " + refusal.value);
     const ModelSpec model = read(config_of(refusal.model));

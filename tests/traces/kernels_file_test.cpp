@@ -51,14 +51,14 @@ KernelFile some_file(std::uint64_t seed = 1) {
   return {"1.2.3", kHere, random_table(random)};
 }
 
-TEST(KernelFiles, ComeBackToTheLastBit) {
+TEST(KernelFiles, ReadBackBitIdentically) {
   for (std::uint64_t seed = 1; seed <= 50; ++seed) {
     const KernelFile file = some_file(seed);
     EXPECT_EQ(parse_kernel_file(to_json(file), "f"), file);
   }
 }
 
-TEST(KernelFiles, CutOffAnywhereAreReportedAndLeftUnharmed) {
+TEST(KernelFiles, AreReportedAndLeftUnchangedIfTruncated) {
   const std::string whole = to_json(some_file());
   const std::string path = ::testing::TempDir() + "cut.kernels";
   // The last byte ends the line: without it the file is whole.
@@ -76,7 +76,7 @@ TEST(KernelFiles, CutOffAnywhereAreReportedAndLeftUnharmed) {
   std::filesystem::remove(path);
 }
 
-TEST(KernelFiles, RefuseWhatIsNone) {
+TEST(KernelFiles, RejectOtherFiles) {
   std::string json = to_json(some_file());
   const auto with = [&](const std::string& from, const std::string& to) {
     std::string changed = json;
@@ -100,7 +100,7 @@ TEST(KernelFiles, RefuseWhatIsNone) {
             std::string::npos);
 }
 
-TEST(KernelFiles, OfAnotherMachineSayInOneLineWhatDiffers) {
+TEST(KernelFiles, OfAnotherMachineNameTheDifferenceInOneLine) {
   const auto differs = [](const std::function<void(KernelFile&)>& change, const std::string& key,
                           const std::string& expected, const std::string& found) {
     KernelFile file = some_file();

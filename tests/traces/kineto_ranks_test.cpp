@@ -47,7 +47,7 @@ TEST(KinetoRanks, ClocksByTheMedianOfEndDifferences) {
   }
 }
 
-TEST(KinetoRanks, TheLastToComeShowsTheTransferAndTheOthersWait) {
+TEST(KinetoRanks, TheLastRankShowsTheTransferAndTheOthersWait) {
   // Rank 1's clock is 300 us ahead. In true time rank 0 sends from 100 to 180 us. Rank 1 was ready at 20, so
   // its receive runs from 20 to 180: 80 us of transfer, 80 us of waiting inside the receive.
   // The all-reduce ends at 500 on both; it began at 400 on rank 0 and at 430 on rank 1: 70 and 30.
@@ -65,7 +65,7 @@ TEST(KinetoRanks, TheLastToComeShowsTheTransferAndTheOthersWait) {
   EXPECT_EQ(ranks.shares[1][1].transfer, ns(70'000));
 }
 
-TEST(KinetoRanks, OneRankAloneKnowsNoTransfer) {
+TEST(KinetoRanks, ASingleRankDoesNotRevealTheTransfer) {
   const KinetoRanks ranks =
       compare_ranks({rank_text(0).kernel(1, kAllReduce, "1", "2", 20, collective_args(1)).trace()});
   EXPECT_EQ(ranks.shares[0][0].transfer, std::nullopt);

@@ -45,7 +45,7 @@ TEST(Kineto, AbsoluteTimesWithDecimalsKeepTheirNanoseconds) {
   EXPECT_EQ(text.trace().activities[0].duration, ns(10'000));
 }
 
-TEST(Kineto, WhatIsNotUsedMayHoldAnything) {
+TEST(Kineto, UnusedKeysMayHoldAnything) {
   KinetoText text(R"("distributedInfo": {"rank": 3, "pg_config": [{"rank": "x", "ranks": [0, {"rank": -1}]}]},
     "deviceProperties": [{"id": 0, "rank": null}], "traceName": "traceEvents",)");
   text.event(R"({"ph": "M", "name": "process_name", "pid": "x", "args": {"name": ["dur", {"ts": 1}]}})")
@@ -116,7 +116,7 @@ TEST(Kineto, ErrorsOfTheDocument) {
   refused(KinetoText().launch(1, "1").launch(2, "2e12").text(), "t.json", "13 days");
 }
 
-TEST(Kineto, GzipIsUnpackedAndATruncatedOneRefused) {
+TEST(Kineto, GzipIsUnpackedAndATruncatedOneRejected) {
   const std::string text = KinetoText().launch(5, "10").kernel(5, "gemm", "20", "3").text();
   const std::string path = ::testing::TempDir() + "/dflop_kineto_test.json.gz";
   write_file_atomically(path, text);
@@ -128,7 +128,7 @@ TEST(Kineto, GzipIsUnpackedAndATruncatedOneRefused) {
   expect_refused([&] { parse_kineto(read_text_file(cut), cut); }, cut, {"complete gzip", "ends early"});
 }
 
-TEST(Kineto, StepsTakeWhatTheyLaunched) {
+TEST(Kineto, StepsIncludeTheKernelsTheyLaunched) {
   KinetoText text;
   text.launch(1, "5")
       .x("user_annotation", "ProfilerStep#8", "20", "10", 1)

@@ -165,7 +165,7 @@ TEST(KinetoTimeline, RunsOfOnePhaseAreSpans) {
                                span(Op::backward, 1, 40, 8), span(Op::forward, 1, 50, 8)}));
 }
 
-TEST(KinetoTimeline, WhatOverlapsOnAStreamIsTrimmed) {
+TEST(KinetoTimeline, OverlapsOnAStreamAreTrimmed) {
   KinetoText text;
   text.x("user_annotation", "forward", "0", "2", 1)
       .x("user_annotation", "backward", "2", "2", 1)
@@ -185,7 +185,7 @@ TEST(KinetoTimeline, WhatOverlapsOnAStreamIsTrimmed) {
   EXPECT_EQ(timeline.spans[2].duration, ns(0));
 }
 
-TEST(KinetoTimeline, ContradictionsAreRefused) {
+TEST(KinetoTimeline, ContradictionsAreRejected) {
   const auto convert = [](const std::vector<KinetoTrace>& traces) {
     return to_timelines(traces, compare_ranks(traces));
   };

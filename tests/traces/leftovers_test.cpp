@@ -55,7 +55,7 @@ class Leftovers : public ::testing::Test {
   fs::path folder_;
 };
 
-TEST_F(Leftovers, OfAKilledProcessGoWithTheNextFileAndItIsSaid) {
+TEST_F(Leftovers, OfAKilledProcessAreRemovedWithANote) {
   killed_while_writing("a");
   killed_while_writing("b");
   ASSERT_EQ(names().size(), 2U);
@@ -69,7 +69,7 @@ TEST_F(Leftovers, OfAKilledProcessGoWithTheNextFileAndItIsSaid) {
   EXPECT_TRUE(names()[1].starts_with("b.part-"));
 }
 
-TEST_F(Leftovers, WhatIsUnderWorkOrHasAnotherNameStays) {
+TEST_F(Leftovers, UnfinishedAndOtherFilesAreKept) {
   const pid_t dead = killed_while_writing("b");
   const std::string held = "a.part-" + std::to_string(dead) + "-0123abcd";
   const std::vector<std::string> others = {"a.part-old",
@@ -105,7 +105,7 @@ TEST_F(Leftovers, NamesMayBeAsLongAsTheFileSystemTakes) {
   EXPECT_EQ(error_of([&] { StagedFile(path(std::string(256, 'n'))); }).kind(), ErrorKind::output);
 }
 
-TEST_F(Leftovers, AFileThatIsReadOnlyIsRefused) {
+TEST_F(Leftovers, AFileThatIsReadOnlyIsRejected) {
   std::ofstream(path("a")) << "old";
   ASSERT_EQ(::chmod(path("a").c_str(), 0400), 0);
   const Error error = error_of([&] { StagedFile(path("a")); });

@@ -38,7 +38,7 @@ std::vector<std::string> unsaid_keys(const Plan& plan) {
   return keys;
 }
 
-TEST(MegatronLm, SaysThePlan) {
+TEST(MegatronLm, WritesThePlansOptions) {
   // 64 samples over 8 microbatches of 4 dp ranks: 2 samples in each.
   EXPECT_EQ(options(example()), R"(MEGATRON_ARGS=(
   --tensor-model-parallel-size 2
@@ -59,7 +59,7 @@ TEST(MegatronLm, SaysThePlan) {
                                                               "recomputation", "clip_gradients"}));
 }
 
-TEST(MegatronLm, SaysWhatIsNotUsual) {
+TEST(MegatronLm, WritesUnusualOptions) {
   Plan plan = example();
   plan.microbatches = 5;  // 5 x 4 does not divide 64: a "sample" is a microbatch; there are 20
   plan.chunks = 2;
@@ -94,7 +94,7 @@ TEST(MegatronLm, SaysWhatIsNotUsual) {
   EXPECT_EQ(pipeline_layout({1, 0, 3}), "Et||t*3L");
 }
 
-TEST(MegatronLm, RefusesWhatCannotRunWithAllReasons) {
+TEST(MegatronLm, RejectsWhatCannotRunWithAllReasons) {
   Plan plan = example();
   plan.encoder.layers = {15, 12};
   plan.order = OrderKind::zb_h1;

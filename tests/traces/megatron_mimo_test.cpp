@@ -46,7 +46,7 @@ std::vector<std::string> unsaid_keys(const Plan& plan) {
   return keys;
 }
 
-TEST(MegatronMimo, SaysTheParallelismOfBothModules) {
+TEST(MegatronMimo, WritesTheParallelismOfBothModules) {
   Plan plan = example();
   plan.encoder = {2, 1, 4, {27}};
   plan.llm = {4, 3, 2, {11, 12, 9}};
@@ -91,7 +91,7 @@ PARALLELISM = MegatronMIMOParallelismConfig(
 )");
 }
 
-TEST(MegatronMimo, SaysRecomputationAndOptimizer) {
+TEST(MegatronMimo, WritesRecomputationAndOptimizer) {
   Plan plan = example();
   plan.recomputation = Recomputation::selective;
   expect_text(plan, "recompute_granularity=\"selective\",\n        recompute_modules=[\"core_attn\"],");
@@ -110,7 +110,7 @@ TEST(MegatronMimo, SaysRecomputationAndOptimizer) {
   expect_text(plan, "grad_reduce_in_fp32=True");
 }
 
-TEST(MegatronMimo, ListsWhatItCannotSay) {
+TEST(MegatronMimo, ListsUnsupportedFeatures) {
   // No plan's form expresses which rank gets which sample and what padding costs.
   const std::vector<std::string> always = {"schedule", "padding"};
   EXPECT_EQ(unsaid_keys(example()), always);
@@ -148,7 +148,7 @@ TEST(MegatronMimo, ListsWhatItCannotSay) {
     EXPECT_NE(exported.text.find("\n# * " + line + "\n"), std::string::npos) << line;
 }
 
-TEST(MegatronMimo, IsSilentOfWhatIsTheSame) {
+TEST(MegatronMimo, OmitsDifferencesWithoutEffect) {
   // If encoder and LLM have one stage and one dp rank each, both placements give the same ranks. A rank with
   // one sample per microbatch has no unequal samples.
   Plan plan = example();
@@ -160,7 +160,7 @@ TEST(MegatronMimo, IsSilentOfWhatIsTheSame) {
   EXPECT_EQ(unsaid_keys(plan), (std::vector<std::string>{"schedule", "padding"}));
 }
 
-TEST(MegatronMimo, RefusesWhatCannotRunWithAllReasons) {
+TEST(MegatronMimo, RejectsWhatCannotRunWithAllReasons) {
   const auto refused = [](const Plan& plan) {
     const Error error = error_of([&] { to_megatron_mimo(plan, model(), "p.json"); });
     EXPECT_EQ(error.kind(), ErrorKind::infeasible);
@@ -195,7 +195,7 @@ TEST(MegatronMimo, RefusesWhatCannotRunWithAllReasons) {
   expect(plan, "found 31; the nearest is 32");
 }
 
-TEST(MegatronMimo, ANameIsNoCode) {
+TEST(MegatronMimo, ANameIsQuoted) {
   Plan plan = example();
   plan.model = "m\nimport os";
   expect_text(plan, "model \"m\\nimport os\", cluster");

@@ -36,7 +36,7 @@ TEST(OrderFile, HasADocumentedForm) {
 )");
 }
 
-TEST(OrderFile, EveryScheduleReadsBackAsItWas) {
+TEST(OrderFile, EveryScheduleReadsBackUnchanged) {
   Random random(3);
   testing::for_each_shape(4, 8, 3, [&](const PipelineShape& shape) {
     for (int leading = 0; leading <= (shape.spreads_encoder() ? 0 : 2); ++leading) {
@@ -63,7 +63,7 @@ TEST(OrderFile, MayPlaceChunksInItsOwnWay) {
   EXPECT_NO_THROW(verify(make_program(pipeline, order).program));
 }
 
-TEST(OrderFile, ExampleIsTheOneFOneBOfTheExamplePipeline) {
+TEST(OrderFile, ExampleEqualsOneFOneBOfTheExamplePipeline) {
   const std::string path = std::string(DFLOP_SOURCE_DIR) + "/traces/pipelines/1f1b-order.json";
   const PipelineShape shape{OrderKind::one_f_one_b, 4, 1, 8};
   EXPECT_EQ(parse_order(read_text_file(path), path, shape).ranks, pipeline_steps(shape));
@@ -74,7 +74,7 @@ void refused(const PipelineShape& shape, const std::string& text, const std::str
   expect_refused([&] { parse_order(text, "o.json", shape); }, "o.json: key '" + key + "'", words);
 }
 
-TEST(OrderFile, RefusesStepsThatAreNone) {
+TEST(OrderFile, RejectsStepsThatAreNone) {
   for (const char* name :
        {"X0", "F", "", "F2", "F-1", "F 1", "F1.", "F1.1", "F1.e", "f1", "F1x", "FF", "F01x"}) {
     refused(kShape, replaced(kGood, "\"F1\"", "\"" + std::string(name) + "\""), "ranks[0][1]",
@@ -85,7 +85,7 @@ TEST(OrderFile, RefusesStepsThatAreNone) {
   refused({OrderKind::encoder_in_bubbles, 2, 1, 2}, file_of(R"([["F0.1"], []])"), "ranks[0][0]", {".e"});
 }
 
-TEST(OrderFile, RefusesStepsOutOfPlace) {
+TEST(OrderFile, RejectsStepsOutOfPlace) {
   const auto swapped = [](std::string_view from, std::string_view to) { return replaced(kGood, from, to); };
   refused(kShape, swapped("\"F1\"", "\"F0\""), "ranks[0][1]", {"F0 is also at position 0"});
   refused(kShape, swapped("\"F0\", \"F1\"", "\"B0\", \"F1\""), "ranks[0][0]", {"expected F0 before B0"});
@@ -100,7 +100,7 @@ TEST(OrderFile, RefusesStepsOutOfPlace) {
           {"F1.e belongs to rank 1"});
 }
 
-TEST(OrderFile, RefusesWrongRanksAndKeys) {
+TEST(OrderFile, RejectsWrongRanksAndKeys) {
   refused(kShape, file_of("[[]]"), "ranks", {"2 lists", "found 1"});
   refused(kShape, file_of("7"), "ranks", {"found 7"});
   refused(kShape, file_of("[[], []]", R"("placement": "v", )"), "placement", {"one chunk"});

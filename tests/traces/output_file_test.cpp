@@ -59,7 +59,7 @@ TEST_F(OutputFile, FailureNamesPathAndReasonAndLeavesNothing) {
   EXPECT_EQ(files(), 1);  // the folder
 }
 
-TEST_F(OutputFile, FailureInTheMiddleKeepsWhatWasThere) {
+TEST_F(OutputFile, FailureInTheMiddleKeepsTheOldFile) {
   write_file_atomically(path("a"), "old");
   // Files of this process may not grow beyond 1000 bytes; the write of 100,000 stops there.
   rlimit usual{};
@@ -83,7 +83,7 @@ TEST_F(OutputFile, DevicesAreWrittenToAndNotReplaced) {
   EXPECT_TRUE(fs::is_character_file("/dev/null"));
 }
 
-TEST_F(OutputFile, ASymbolicLinkStaysOne) {
+TEST_F(OutputFile, ASymbolicLinkStaysASymbolicLink) {
   write_file_atomically(path("real"), "old");
   fs::create_symlink(path("real"), path("link"));
   write_file_atomically(path("link"), "new");
@@ -135,7 +135,7 @@ TEST_F(OutputFile, TheFileOfADanglingLinkIsMade) {
             "cannot write: Too many levels of symbolic links");
 }
 
-TEST_F(OutputFile, CheckingLeavesNothingAndKeepsWhatIsThere) {
+TEST_F(OutputFile, CheckingLeavesNothingAndKeepsOldFiles) {
   write_file_atomically(path("a"), "old");
   check_output(path("a"));
   check_output(path("b.gz"));

@@ -109,7 +109,7 @@ TEST(Perfetto, SharedGpusAreProcessesWithTheListsOfBothModules) {
   EXPECT_NE(process_of.at("encoder 0 rank 0 compute"), process_of.at("llm 0 rank 1 compute"));
 }
 
-TEST(Perfetto, SpansAreNamedAndToTheNanosecond) {
+TEST(Perfetto, SpansAreNamedAndExactToTheNanosecond) {
   const std::string text = to_perfetto(std::vector{small_timeline()});
   // 1500 ns is 1.500 us, 3000 ns is 3.000 us; stage 1 is process 2.
   EXPECT_NE(text.find("\"name\":\"forward mb 3\",\"cat\":\"compute\",\"pid\":2"), std::string::npos) << text;

@@ -93,7 +93,7 @@ TEST(PipelineFile, ReadsTheEncoderThatFillsBubbles) {
   EXPECT_EQ(pipeline.activation_limit, (std::vector<int>{1, 2}));
 }
 
-TEST(PipelineFile, RefusesKeysOfOtherSchedules) {
+TEST(PipelineFile, RejectsKeysOfOtherSchedules) {
   const auto refused = [](std::string_view from, std::string_view to, const std::string& key,
                           std::initializer_list<std::string_view> words) {
     const std::string text = replaced(std::string(kInBubbles), from, to);
@@ -119,7 +119,7 @@ void refused(std::string_view from, std::string_view to, const std::string& key,
                  key.empty() ? "p.json" : "p.json: key '" + key + "'", words);
 }
 
-TEST(PipelineFile, RefusesAWrongShape) {
+TEST(PipelineFile, RejectsAWrongShape) {
   refused("\"interleaved\"", "\"zigzag\"", "schedule", {"interleaved, zb-h1", "zigzag"});
   refused("\"stages\": 2", "\"stages\": 0", "stages", {"found 0"});
   refused("\"stages\": 2", "\"stages\": 2.5", "stages", {"whole number"});
@@ -135,7 +135,7 @@ TEST(PipelineFile, RefusesAWrongShape) {
   refused("dflop.pipeline", "dflop.plan", "schema", {"dflop.pipeline"});
 }
 
-TEST(PipelineFile, RefusesRaggedTables) {
+TEST(PipelineFile, RejectsRaggedTables) {
   refused("[2, 3]", "[2, 3, 4]", "forward_s[1]", {"2 microbatches", "found 3"});
   refused("[2, 3]", "[]", "forward_s[1]", {"found 0"});
   refused("4.5, ", "", "forward_s", {"4 stages", "found 3"});
@@ -145,7 +145,7 @@ TEST(PipelineFile, RefusesRaggedTables) {
   refused("18, [19, 20], 21", "18, [19, 20], 21, 22", "p2p_bytes", {"3 boundaries", "found 4"});
 }
 
-TEST(PipelineFile, RefusesWrongValues) {
+TEST(PipelineFile, RejectsWrongValues) {
   refused("[2, 3]", "[2, -3]", "forward_s[1][1]", {"at least 0", "found -3"});
   refused("\"backward_s\": 7", "\"backward_s\": null", "backward_s", {"found null"});
   refused("\"backward_s\": 7", "\"backward_s\": \"7\"", "backward_s", {"number"});
@@ -161,7 +161,7 @@ TEST(PipelineFile, RefusesWrongValues) {
   expect_refused([&] { parse_pipeline(nan, "p.json"); }, "p.json:9:17", {"expected JSON"});
 }
 
-TEST(PipelineFile, RefusesUnknownAndMissingKeys) {
+TEST(PipelineFile, RejectsUnknownAndMissingKeys) {
   refused("\"link\"", "\"cable\"", "cable", {"unknown key", "link"});
   refused("\"backward_s\": 7,", "", "backward_s", {"expected this key"});
   refused(",\n  \"link\": {\"latency_s\": 1e-6, \"bandwidth_bytes_per_s\": 1e9}", "", "link",
@@ -182,7 +182,7 @@ TEST(PipelineFile, BytesStayInside64Bits) {
 }
 
 /// Errors that the reader cannot let through, but that a caller can build.
-TEST(RawPipelineValidation, RefusesWhatIsNoNumberAndRaggedTables) {
+TEST(RawPipelineValidation, RejectsNonNumbersAndRaggedTables) {
   const RawPipeline good = parse_pipeline(kExample, "p.json");
   const auto refuse = [&](const std::string& key, auto change) {
     RawPipeline bad = good;

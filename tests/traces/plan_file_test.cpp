@@ -48,7 +48,7 @@ TEST(PlanFile, HasADocumentedForm) {
 )");
 }
 
-TEST(PlanFile, WritesChunksWhereThereAreSeveral) {
+TEST(PlanFile, WritesChunksIfThereAreSeveral) {
   Plan plan = example();
   plan.order = OrderKind::interleaved;
   plan.chunks = 2;
@@ -80,7 +80,7 @@ TEST(PlanFile, WritesStatesAndReshardThatAreNotTheDefault) {
   EXPECT_EQ(to_json(example()).find("reshard"), std::string::npos);
 }
 
-TEST(PlanFile, WritesWhatIsFrozen) {
+TEST(PlanFile, WritesFrozenParts) {
   Plan plan = example();
   EXPECT_EQ(to_json(plan).find("frozen"), std::string::npos);
   plan.trained = {false, true, false, 16};
@@ -115,7 +115,7 @@ ModulePlan random_module(Random& random, int chunks) {
   return module;
 }
 
-TEST(PlanFile, RandomPlansReadBackAsTheyWere) {
+TEST(PlanFile, RandomPlansReadBackUnchanged) {
   Random random(3);
   for (int round = 0; round < 200; ++round) {
     Plan plan;
@@ -145,7 +145,7 @@ TEST(PlanFile, RandomPlansReadBackAsTheyWere) {
   }
 }
 
-TEST(PlanFile, WhatCannotBeIsRefused) {
+TEST(PlanFile, InvalidPlansAreRejected) {
   const std::string good = to_json(example());
   const auto refused = [&](std::string_view from, std::string_view to, const std::string& key,
                            std::initializer_list<std::string_view> words) {

@@ -209,7 +209,7 @@ TEST(Preprocess, QwenImagesGroupEqualSizes) {
   EXPECT_EQ(sample.llm_tokens, 4 + 4 + 6 + 10);
 }
 
-TEST(Preprocess, QwenRefusesWhatUpstreamRefuses) {
+TEST(Preprocess, QwenRejectsSizesThatUpstreamRejects) {
   EXPECT_EQ(error_of(images({{6000, 29}}), with_rule("qwen2.5-vl")),
             "t.csv:row 17, column 'images': expected sides in a ratio of at most 200, found 6000x29");
   EXPECT_EQ(error_of(video(1, {}, 30), with_rule("qwen2-vl")),
@@ -284,7 +284,7 @@ TEST(Preprocess, OtherGapsAreAssumedAndCounted) {
   EXPECT_EQ(result.assumptions.video_sizes, 1);
 }
 
-TEST(Preprocess, StrictRefusesAssumptions) {
+TEST(Preprocess, StrictRejectsAssumptions) {
   PreprocessOptions options = with_rule("qwen2.5-vl");
   options.strict = true;
   const std::string head = "t.csv:row 17, column '";

@@ -17,7 +17,7 @@ DataProfile example() {
   return profile;
 }
 
-TEST(ProfileFile, ReadsBackAsItWas) {
+TEST(ProfileFile, ReadsBackUnchanged) {
   const std::string text = to_json(example(), "data.csv", "m");
   const DataProfileFile read = parse_data_profile(text, "p.json");
   EXPECT_EQ(read.data, "data.csv");
@@ -31,7 +31,7 @@ TEST(ProfileFile, ReadsBackAsItWas) {
   EXPECT_EQ(to_json(read.profile, read.data, read.model), text);
 }
 
-TEST(ProfileFile, ContradictionsAreRefused) {
+TEST(ProfileFile, ContradictionsAreRejected) {
   const std::string good = to_json(example(), "data.csv", "m");
   const auto refused = [&](std::string_view from, std::string_view to, const std::string& key,
                            std::initializer_list<std::string_view> words) {

@@ -41,7 +41,7 @@ TEST(ProfileTables, LaterKeysAreOptional) {
 }
 
 /// Attention may be measured at several increasing numbers of tokens for one length.
-TEST(ProfileTables, KeepWhatAGpuHasMore) {
+TEST(ProfileTables, KeepTheExtraValuesOfAGpu) {
   ProfileTables profile = fixtures::known_profile();
   for (const char* key : {"encoder_windows", "norm", "host_s"})
     EXPECT_EQ(to_json(profile).find(key), std::string::npos) << key;
@@ -64,7 +64,7 @@ TEST(ProfileTables, KeepWhatAGpuHasMore) {
 }
 
 /// Before version 3, nearly all of the forward time of a GPU's patches was the host's conversion of pixels.
-TEST(ProfileTables, NameTheHostsPartInFilesOfBefore) {
+TEST(ProfileTables, NoteTheHostsPartInOlderFiles) {
   ProfileTables profile = fixtures::known_profile();
   profile.software = "CUDA driver 13.0, runtime 13.0";
   const std::string text = replaced(to_json(profile), "\"version\": 3", "\"version\": 2");
@@ -94,7 +94,7 @@ TEST(ProfileTables, PartsReadBackAsTheSame) {
   EXPECT_EQ(parse_profile_tables(to_json(fixtures::known_profile()), "p.json").quanta, 1);
 }
 
-TEST(ProfileTables, RefusesWrongParts) {
+TEST(ProfileTables, RejectsWrongParts) {
   const std::string text = to_json(profile_of_parts());
   const auto refuses = [&](std::string_view from, std::string_view to, const std::string& key,
                            std::initializer_list<std::string_view> words) {
@@ -120,14 +120,14 @@ void refused(std::string_view from, std::string_view to, const std::string& key,
 }
 
 /// The host has no software entry, and then no key either.
-TEST(ProfileTables, SoftwareIsWrittenWhereThereIsSome) {
+TEST(ProfileTables, SoftwareIsWrittenIfKnown) {
   ProfileTables profile = fixtures::known_profile();
   EXPECT_EQ(to_json(profile).find("software"), std::string::npos);
   profile.software = "CUDA driver 13.0, runtime 13.0";
   EXPECT_EQ(parse_profile_tables(to_json(profile), "p.json"), profile);
 }
 
-TEST(ProfileTables, RefusesWhatIsWrong) {
+TEST(ProfileTables, RejectsWrongValues) {
   const std::string unit = "tables[0].units.patches";
   // For patches k = 1: 16, 64 and 256 microseconds forward.
   const std::string_view forward = "\"forward_s\": [1.6e-05,";
@@ -181,7 +181,7 @@ TEST(ProfileTables, ModesRise) {
   }
 }
 
-TEST(ProfileTables, RefusesPointsThatDoNotRise) {
+TEST(ProfileTables, RejectsPointsThatDoNotRise) {
   ProfileTables profile = fixtures::known_profile();
   const auto expect = [&](const std::string& key) {
     expect_refused([&] { parse_profile_tables(to_json(profile), "p.json"); }, "p.json: key '" + key + "'",

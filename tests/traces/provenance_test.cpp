@@ -23,7 +23,7 @@ Provenance whole() {
   return made_by;
 }
 
-TEST(ProvenanceTest, ReadsBackWhatItWrites) {
+TEST(ProvenanceTest, ReadsBackUnchanged) {
   for (const char* json : {"{}", "{\n  \"schema\": \"s\"\n}\n", "{\"a\": {\"b\": 1}}"}) {
     EXPECT_EQ(parse_provenance(with_provenance(json, whole()), "f"), whole()) << json;
     const Provenance least{"1", "", ""};
@@ -50,7 +50,7 @@ TEST(ProvenanceTest, StandsAfterAllOtherKeys) {
             "{\n  \"a\": 1,\n  \"made_by\": {\"version\":\"1\",\"commit\":\"\",\"command\":\"c\"}\n}\n");
 }
 
-TEST(ProvenanceTest, KeysOfNewerVersionsArePassedOver) {
+TEST(ProvenanceTest, KeysOfNewerVersionsAreIgnored) {
   const auto made_by = parse_provenance(R"({"made_by": {"version": "9", "weather": "fine"}})", "f");
   ASSERT_TRUE(made_by);
   EXPECT_EQ(made_by->version, "9");

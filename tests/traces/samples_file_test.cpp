@@ -27,7 +27,7 @@ bool same(const Sample& a, const Sample& b) {
          a.untrained_tokens == b.untrained_tokens;
 }
 
-TEST(SamplesFile, IsReadAsItWasWritten) {
+TEST(SamplesFile, ReadsBackUnchanged) {
   const std::vector<Sample> samples = two_samples();
   const std::string text = samples_json(samples);
   EXPECT_TRUE(holds_samples(text));
@@ -38,7 +38,7 @@ TEST(SamplesFile, IsReadAsItWasWritten) {
   EXPECT_FALSE(holds_samples(" \n"));
 }
 
-TEST(SamplesFile, WhatIsWrongIsNamedWithItsPlace) {
+TEST(SamplesFile, ErrorsNameTheirPlace) {
   const auto message = [](std::string_view samples) {
     try {
       parse_samples(R"({"schema":"dflop.samples","version":1,"samples":[)" + std::string(samples) + "]}",

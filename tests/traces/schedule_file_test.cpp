@@ -54,7 +54,7 @@ void expect_same(const Sample& a, const Sample& b) {
   EXPECT_EQ(a.llm_tokens, b.llm_tokens);
 }
 
-TEST(ScheduleFileFormat, RandomSchedulesReadBackAsTheyWere) {
+TEST(ScheduleFileFormat, RandomSchedulesReadBackUnchanged) {
   Random random(5);
   for (int round = 0; round < 50; ++round) {
     const ScheduleFile written = random_schedule(random);
@@ -140,7 +140,7 @@ TEST(ScheduleFileFormat, VersionOneIsThePublishedFormWithASimpleBound) {
   EXPECT_EQ(again.iterations[0].bound_kind, BoundKind::simple);
 }
 
-TEST(ScheduleFileFormat, WhoWritesBinsNeedsNoProof) {
+TEST(ScheduleFileFormat, HandWrittenBinsNeedNoProof) {
   const ScheduleFile read =
       parse_schedule(R"({"schema": "dflop.schedule", "version": 2, "model": "m", "gbs": 2,
     "samples": [{"id": "a", "modality": "text", "encoder_sequences": [], "encoder_output_tokens": 0,
@@ -154,7 +154,7 @@ TEST(ScheduleFileFormat, WhoWritesBinsNeedsNoProof) {
   EXPECT_EQ(read.iterations[0].bound_kind, BoundKind::none);
 }
 
-TEST(ScheduleFileFormat, ContradictionsAreRefused) {
+TEST(ScheduleFileFormat, ContradictionsAreRejected) {
   const std::string good = to_json(small_schedule());
   const auto refused = [&](std::string_view from, std::string_view to, const std::string& key,
                            std::initializer_list<std::string_view> words) {
@@ -191,7 +191,7 @@ TEST(ScheduleFileFormat, ContradictionsAreRefused) {
   refused("\"integer_program\"", "\"guess\"", "iterations[0].bound_kind", {"simple", "guess"});
 }
 
-TEST(ScheduleFileFormat, WhateverPreprocessingMakesIsAccepted) {
+TEST(ScheduleFileFormat, AllPreprocessedSamplesAreAccepted) {
   const std::string file = std::string(DFLOP_SOURCE_DIR) + "/traces/datasets/omni_mix.csv";
   const std::vector<Record> records = load_records(file);
   for (const std::string_view rule : preprocess_rules()) {

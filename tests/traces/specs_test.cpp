@@ -34,7 +34,7 @@ std::int64_t llm_parameters(const TransformerSpec& llm) {
   return llm.layers * llm.layer_parameters(1) + 2 * llm.embedding_parameters(1);
 }
 
-TEST(Presets, AllAreReadAndNamedAsTheirFileAndSayWhereTheyComeFrom) {
+TEST(Presets, AllAreReadAndNamedLikeTheirFileAndCiteSources) {
   EXPECT_EQ(presets("models").size(), 15U);
   for (const auto& [name, text] : presets("models")) {
     EXPECT_EQ(parse_model(text, name).name, name);
@@ -107,7 +107,7 @@ TEST(Presets, TheFittedClusterIsTheSameHardwareWithAnotherStack) {
   EXPECT_EQ(current.software.node_ring_bandwidth_bytes_per_s, 0);
 }
 
-TEST(ClusterFile, ChangesNumbersWhereTheyAre) {
+TEST(ClusterFile, ChangesNumbersInPlace) {
   const std::string usual = presets("clusters").at("b200");
   ClusterSpec changed = parse_cluster(usual, "t");
   changed.software.gemm_efficiency = 0.5;
@@ -199,7 +199,7 @@ nlohmann::json before_software(const std::string& preset) {
   return json;
 }
 
-TEST(ClusterFile, FilesOfBeforeAreReadAlike) {
+TEST(ClusterFile, OlderFilesStillLoadUnchanged) {
   for (const char* preset : {"a100-80g-vtrain", "b200", "h100", "h200"}) {
     ClusterSpec now = parse_cluster(presets("clusters").at(preset), preset);
     now.software.name.clear();
@@ -207,7 +207,7 @@ TEST(ClusterFile, FilesOfBeforeAreReadAlike) {
   }
 }
 
-TEST(ClusterFile, AKeyOfTheSoftwareStandsInOnePlace) {
+TEST(ClusterFile, AKeyOfTheSoftwareHasOnePlace) {
   const auto refused = [&](const std::string& place, const std::string& key) {
     nlohmann::json json = nlohmann::json::parse(presets("clusters").at("h100"));
     (place.empty() ? json : json[place])[key] = 0.001;
@@ -302,7 +302,7 @@ TEST(ClusterFile, NodesHaveGpusOfTheirOwn) {
   EXPECT_EQ(by_hand.node_groups[1].software, find_in_presets("h100").software) << "the file's";
 }
 
-TEST(ClusterFile, NodesThatCannotBeAreRefused) {
+TEST(ClusterFile, InvalidNodesAreRejected) {
   const auto refused = [&](const nlohmann::json& rows, bool software, const std::string& place,
                            std::initializer_list<std::string_view> words) {
     expect_refused([&] { parse_cluster(with_nodes(rows, software).dump(), "c.json", find_in_presets); },
@@ -331,7 +331,7 @@ TEST(ModelFile, EveryFieldLandsInItsMember) {
   EXPECT_EQ(preset_model("qwen2.5-vl-7b"), expected);
 }
 
-TEST(ModelFile, WhatDoesNotFitTogetherIsRefused) {
+TEST(ModelFile, ContradictionsAreRejected) {
   const std::string good = presets("models").at("qwen2.5-vl-7b");
   const auto refused = [&](std::string_view from, std::string_view to, const std::string& key,
                            std::initializer_list<std::string_view> words) {
@@ -377,7 +377,7 @@ TEST(ClusterFile, HasMultiprocessorsAndQuantaOfThem) {
   refused("\"saturating_share\": 1.5", "saturating_share", "found 1.5");
 }
 
-TEST(ClusterFile, WhatCannotBeIsRefused) {
+TEST(ClusterFile, InvalidValuesAreRejected) {
   const std::string good = presets("clusters").at("h100");
   const auto refused = [&](std::string_view from, std::string_view to, const std::string& key,
                            std::initializer_list<std::string_view> words) {
@@ -394,7 +394,7 @@ TEST(ClusterFile, WhatCannotBeIsRefused) {
   refused("\"latency_s\": 1e-05", "\"latency_s\": -1e-05", "inter_node.latency_s", {"found -1e-05"});
 }
 
-TEST(ClusterFile, NumbersFarFromRealOnesAreRefused) {
+TEST(ClusterFile, ImplausibleNumbersAreRejected) {
   nlohmann::json good = nlohmann::json::parse(presets("clusters").at("h100"));
   good["intra_node"].erase("line_rate_bytes_per_s");  // it has its own limit
   const auto parses = [&](const std::string& part, const std::string& key, double value) {

@@ -52,7 +52,7 @@ TEST_F(StagedFiles, PiecesAppearTogether) {
   EXPECT_EQ(files(), 1);
 }
 
-TEST_F(StagedFiles, WhatHasNoNameGoes) {
+TEST_F(StagedFiles, UnnamedFilesAreRemoved) {
   { StagedFile(path("a")).append("x"); }
   {
     StagedFile closed(path("b"));
@@ -95,7 +95,7 @@ TEST_F(StagedFiles, ASignalLeavesNothing) {
   EXPECT_EQ(files(), 0);
 }
 
-TEST_F(StagedFiles, FoldersAreRefused) {
+TEST_F(StagedFiles, FoldersAreRejected) {
   EXPECT_EQ(error_of([&] { StagedFile file(folder_.string()); }).message(),
             "cannot write: it is a directory");
   EXPECT_EQ(error_of([&] { StagedFile file(path("no/a")); }).message(),

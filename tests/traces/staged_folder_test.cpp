@@ -54,7 +54,7 @@ TEST_F(StagedFolders, FilesAppearTogether) {
   EXPECT_EQ(names(), (std::vector<std::string>{"above", "new", "slash"}));
 }
 
-TEST_F(StagedFolders, WhatHasNoNameGoes) {
+TEST_F(StagedFolders, UnnamedFoldersAreRemoved) {
   { write(StagedFolder(path("a")).part() + "/x"); }
   EXPECT_TRUE(names().empty());
 }
@@ -69,7 +69,7 @@ TEST_F(StagedFolders, AnEmptyFolderIsReplacedAndALinkStays) {
   EXPECT_EQ(names("there"), std::vector<std::string>{"a"});
 }
 
-TEST_F(StagedFolders, WhatIsThereIsNotRemoved) {
+TEST_F(StagedFolders, ExistingFoldersAreNotRemoved) {
   fs::create_directory(path("full"));
   write(path("full/kept"));
   write(path("file"));
@@ -82,7 +82,7 @@ TEST_F(StagedFolders, WhatIsThereIsNotRemoved) {
 }
 
 /// A killed process leaves its partial folder and the lock file.
-TEST_F(StagedFolders, WhatAKilledProcessHasLeftIsRemoved) {
+TEST_F(StagedFolders, LeftoversOfAKilledProcessAreRemoved) {
   fs::create_directories(path("a.part/pieces"));
   write(path("a.part/pieces/x"));
   write(path("a.part/.lock"));

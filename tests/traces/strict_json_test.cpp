@@ -45,7 +45,7 @@ TEST(StrictJson, NumbersBeyondADoubleNameTheirKey) {
   refused(std::string(400, '1'), "f.json", std::string(60, '1') + "...");
 }
 
-TEST(StrictJson, EveryTruncationIsRefused) {
+TEST(StrictJson, EveryTruncationIsRejected) {
   const std::string text = R"({"a": {"b": [1, 2.5, true, null, "xé"]}, "c": "d"})";
   for (std::size_t length = 0; length < text.size(); ++length) {
     EXPECT_THROW(JsonDocument(text.substr(0, length), "f.json"), Error) << length;
@@ -53,7 +53,7 @@ TEST(StrictJson, EveryTruncationIsRefused) {
   EXPECT_NO_THROW(JsonDocument(text, "f.json"));
 }
 
-TEST(StrictJson, DeepNestingIsRefusedAndNotRecursedInto) {
+TEST(StrictJson, DeepNestingIsRejectedAndNotRecursedInto) {
   const auto refused = [](const std::string& text, const std::string& place) {
     expect_refused([&] { JsonDocument(text, "f.json"); }, place, {"at most 64 nested lists and objects"});
   };
@@ -63,7 +63,7 @@ TEST(StrictJson, DeepNestingIsRefusedAndNotRecursedInto) {
   EXPECT_EQ(closed.root().elements().size(), 1U);
 }
 
-TEST(StrictJson, DuplicateKeysAreRefusedWithTheirPath) {
+TEST(StrictJson, DuplicateKeysAreRejectedWithTheirPath) {
   expect_refused([] { JsonDocument(R"({"llm": {"tp": 1, "tp": 2}})", "f.json"); }, "f.json: key 'llm.tp'",
                  {"once"});
   // The same key in two objects is no duplicate.
@@ -80,7 +80,7 @@ TEST(StrictJson, ObjectsHaveExactlyTheKnownKeys) {
   EXPECT_NO_THROW(use(good.root()));
 }
 
-TEST(StrictJson, GettersRefuseOtherTypesAndRanges) {
+TEST(StrictJson, GettersRejectOtherTypesAndRanges) {
   const auto refused = [](const std::string& value, auto get, std::initializer_list<std::string_view> words) {
     expect_use_refused(
         "{\"k\": [0, " + value + "]}", [&](const JsonValue& root) { get(root.at("k").elements()[1]); },
@@ -162,7 +162,7 @@ TEST(JsonWriter, NumbersReadBackAsTheSame) {
 
 // 160,000 samples took 8 s because the whole list was scanned at the end of each object. A million would take
 // minutes.
-TEST(StrictJson, ObjectsOfALongListAreReadInATimeThatGrowsWithTheirNumber) {
+TEST(StrictJson, LongListsAreReadInLinearTime) {
   constexpr std::size_t kObjects = 1'000'000;
   std::string text = "[";
   for (std::size_t i = 0; i < kObjects; ++i) text += i == 0 ? "{}" : ",{}";

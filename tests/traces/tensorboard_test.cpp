@@ -14,7 +14,7 @@ namespace tensorboard_test {
 using namespace std::string_literals;
 
 /// The check value of CRC-32C in CRC catalogs, and 32 zero bytes from RFC 3720, B.4.
-TEST(TensorBoard, CrcIsThatOfCastagnoli) {
+TEST(TensorBoard, CrcIsCastagnolis) {
   EXPECT_EQ(crc32c("123456789"), 0xe3069283U);
   EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8a9136aaU);
 }
@@ -22,7 +22,7 @@ TEST(TensorBoard, CrcIsThatOfCastagnoli) {
 /// Worked out by hand: 1.5 is 0x3ff8000000000000 as double in field 1 of eight bytes (1 << 3 | 1); the text
 /// of 13 bytes is field 3 (3 << 3 | 2): 24 bytes. Files written by TensorFlow begin with the masked CRC a3 7f
 /// 4b 22 of that length.
-TEST(TensorBoard, FileBeginsAsTensorFlowsDo) {
+TEST(TensorBoard, FileBeginsLikeTensorFlows) {
   const std::string event = version_event(Seconds(1.5));
   EXPECT_EQ(event, "\x09\0\0\0\0\0\0\xf8\x3f\x1a\x0d"s + "brain.Event:2");
   const std::string record = tf_record(event);
@@ -57,7 +57,7 @@ TEST(TensorBoard, FileGrowsByOneRecordPerStep) {
   EXPECT_EQ(std::filesystem::file_size(files[0]), 40U + 12 + 23 + 4);
 }
 
-TEST(TensorBoard, RefusesAFolderThatIsAFile) {
+TEST(TensorBoard, RejectsAFolderThatIsAFile) {
   const std::string path = (std::filesystem::path(::testing::TempDir()) / "tensorboard_file").string();
   write_file_atomically(path, "x");
   EXPECT_THROW(EventFile{path + "/runs"}, Error);

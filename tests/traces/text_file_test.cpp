@@ -12,7 +12,7 @@
 namespace dflop {
 namespace text_file_test {
 
-TEST(TextFile, AnEndlessFileIsRefused) {
+TEST(TextFile, AnEndlessFileIsRejected) {
   expect_refused([] { read_text_file("/dev/zero", 1'000'000); }, "/dev/zero",
                  {"expected at most 1000000 bytes"});
   expect_refused([] { read_text_file("/dev/zero"); }, "/dev/zero", {"expected at most 512 MiB, found more"});
@@ -26,7 +26,7 @@ std::int64_t most_memory() {
 }
 
 /// A file that is known to be too long is rejected before it is read: its first GiB is never in memory.
-TEST(TextFile, ALongFileIsRefusedUnread) {
+TEST(TextFile, ALongFileIsRejectedUnread) {
   const std::string path = ::testing::TempDir() + "/dflop_text_file_test_long";
   write_file_atomically(path, "");
   std::filesystem::resize_file(path, std::uintmax_t{1} << 40);

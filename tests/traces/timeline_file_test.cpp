@@ -6,7 +6,7 @@
 namespace dflop {
 namespace timeline_file_test {
 
-TEST(TimelineFileFormat, ReadsBackAsItWas) {
+TEST(TimelineFileFormat, ReadsBackUnchanged) {
   Random random(11);
   for (int round = 0; round < 50; ++round) {
     TimelineFile file;
@@ -16,7 +16,7 @@ TEST(TimelineFileFormat, ReadsBackAsItWas) {
   EXPECT_EQ(parse_timeline(to_json(small_timeline()), "t.json"), small_timeline());
 }
 
-TEST(TimelineFileFormat, UsageAloneReadsBackToo) {
+TEST(TimelineFileFormat, UsageWithoutSpansReadsBack) {
   Timeline usage = small_timeline();
   usage.spans.clear();
   usage.memory.clear();
@@ -24,7 +24,7 @@ TEST(TimelineFileFormat, UsageAloneReadsBackToo) {
 }
 
 /// A file without cores is an unchanged version 2 file.
-TEST(TimelineFileFormat, CoresAreWrittenWhereThereAreSome) {
+TEST(TimelineFileFormat, CoresAreWrittenIfKnown) {
   Timeline timeline = small_timeline();
   EXPECT_EQ(to_json(timeline).find("cores"), std::string::npos);
   timeline.cores = 3;
@@ -37,7 +37,7 @@ TEST(TimelineFileFormat, CoresAreWrittenWhereThereAreSome) {
 }
 
 /// A file is unchanged if the spans describe its collectives completely.
-TEST(TimelineFileFormat, CollectivesAreWrittenWhereSomethingIsKnownOfThem) {
+TEST(TimelineFileFormat, CollectivesAreWrittenIfKnown) {
   Timeline timeline = small_timeline();
   EXPECT_EQ(to_json(timeline).find("collectives"), std::string::npos);
   timeline.collectives = {{"allreduce", {}}, {"all_to_all", {0}}};
@@ -49,7 +49,7 @@ TEST(TimelineFileFormat, CollectivesAreWrittenWhereSomethingIsKnownOfThem) {
 }
 
 /// A file is unchanged if its groups begin together.
-TEST(TimelineFileFormat, BeginsAreWrittenWhereGroupsBeginApart) {
+TEST(TimelineFileFormat, BeginsAreWrittenIfGroupsBeginApart) {
   EXPECT_EQ(to_json(small_timeline()).find("begin_ns"), std::string::npos);
   Timeline timeline = small_timeline();
   timeline.groups[1].begin = Nanoseconds(5000);
@@ -57,7 +57,7 @@ TEST(TimelineFileFormat, BeginsAreWrittenWhereGroupsBeginApart) {
 }
 
 /// A file is unchanged if its stages have fp32 states.
-TEST(TimelineFileFormat, StatesAreWrittenWhereAStageHasOthers) {
+TEST(TimelineFileFormat, StatesAreWrittenIfAStageHasOthers) {
   Timeline timeline = small_timeline();
   EXPECT_EQ(to_json(timeline).find("optimizer_states"), std::string::npos);
   timeline.stage_shapes[1].optimizer_states = OptimizerStates::bf16;
@@ -67,7 +67,7 @@ TEST(TimelineFileFormat, StatesAreWrittenWhereAStageHasOthers) {
 }
 
 /// A file is unchanged if its stages are trained completely.
-TEST(TimelineFileFormat, WhatIsTrainedIsWrittenWhereThatIsNotAll) {
+TEST(TimelineFileFormat, TrainedPartsAreWrittenIfSomeAreFrozen) {
   Timeline timeline = small_timeline();
   EXPECT_EQ(to_json(timeline).find("trains_"), std::string::npos);
   timeline.stage_shapes[0].trained = {false, true, false, 8};
@@ -78,7 +78,7 @@ TEST(TimelineFileFormat, WhatIsTrainedIsWrittenWhereThatIsNotAll) {
 }
 
 /// A file is unchanged if its stages have no cost before the first layer.
-TEST(TimelineFileFormat, FrontsAreWrittenWhereAStageHasOne) {
+TEST(TimelineFileFormat, FrontsAreWrittenIfAStageHasOne) {
   Timeline timeline = small_timeline();
   EXPECT_EQ(to_json(timeline).find("\"front\""), std::string::npos);
   timeline.stage_shapes[0].front = true;
@@ -87,7 +87,7 @@ TEST(TimelineFileFormat, FrontsAreWrittenWhereAStageHasOne) {
   EXPECT_EQ(parse_timeline(text, "t.json"), timeline);
 }
 
-TEST(TimelineFileFormat, UntrainedTokensAreWrittenWhereThereAreSome) {
+TEST(TimelineFileFormat, UntrainedTokensAreWrittenIfThereAreAny) {
   Timeline timeline = small_timeline();
   EXPECT_EQ(to_json(timeline).find("llm_untrained_tokens"), std::string::npos);
   timeline.works[1].llm.untrained_tokens = 12;
@@ -123,7 +123,7 @@ TEST(TimelineFileFormat, StreamsAndOperationsGoByName) {
   EXPECT_EQ(parse_timeline(text, "t.json"), small_timeline());
 }
 
-TEST(TimelineFileFormat, ContradictionsAreRefused) {
+TEST(TimelineFileFormat, ContradictionsAreRejected) {
   const std::string good = to_json(small_timeline());
   const auto refused = [&](std::string_view from, std::string_view to, const std::string& key,
                            std::initializer_list<std::string_view> words) {
@@ -165,7 +165,7 @@ TEST(TimelineFileFormat, FindingsOfTheRecordAreKept) {
                  "t.json: key 'findings[0].txt'", {"unknown key"});
 }
 
-TEST(TimelineFileFormat, OneIterationIsExpectedWhereOneIsAskedFor) {
+TEST(TimelineFileFormat, SeveralIterationsAreRejectedIfOneIsRequested) {
   const TimelineFile two{{small_timeline(), small_timeline()}};
   expect_refused([&] { parse_timeline(to_json(two), "t.json"); }, "t.json: key 'iterations'",
                  {"one", "found 2"});

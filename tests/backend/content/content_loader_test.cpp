@@ -48,7 +48,7 @@ TEST_F(ContentLoaderTest, DropsAll) {
   EXPECT_EQ(loader.tokens(sample(1))->rows, sample(1).llm_tokens);
 }
 
-TEST_F(ContentLoaderTest, DecodesWhereValuesAreAskedFor) {
+TEST_F(ContentLoaderTest, DecodesOnlyIfValuesAreRequested) {
   load({{"s0", false}, {"s1", true}});
   EXPECT_EQ(data->shapes(), Ids{"s0"});
   EXPECT_EQ(data->decoded(), Ids{"s1"});
@@ -69,7 +69,7 @@ std::vector<std::byte> bytes_of_values(const EncoderSequence& sequence) {
 }
 
 /// Loaded values have the run's precision and the same bits as synthetic contents.
-TEST_F(ContentLoaderTest, RoundsWhatTheEncoderSees) {
+TEST_F(ContentLoaderTest, RoundsTheEncodersInputs) {
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
     ContentLoader rounding(data, 2, dtype);
     rounding.begin({{"s0"}});
@@ -82,7 +82,7 @@ TEST_F(ContentLoaderTest, RoundsWhatTheEncoderSees) {
 }
 
 /// The loader may drop a batch while a step computes with it.
-TEST_F(ContentLoaderTest, WhatWasGivenStays) {
+TEST_F(ContentLoaderTest, ContentsOutliveTheirBatch) {
   load({{"s0"}});
   const auto sequence = loader.encoder(sample(0), 0, true);
   const auto tokens = loader.tokens(sample(0));
@@ -108,7 +108,7 @@ TEST_F(ContentLoaderTest, TargetsAreCountedWithoutReading) {
 
 /// Batches follow each other in any order while threads load. The loader always returns the contents of the
 /// requested batch.
-TEST_F(ContentLoaderTest, GivesWhatWasAskedForInAnyOrder) {
+TEST_F(ContentLoaderTest, ReturnsRequestedBatchesInAnyOrder) {
   Random random(1);
   for (int round = 0; round < 300; ++round) {
     std::vector<ContentRequest> batch;

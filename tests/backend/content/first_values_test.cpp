@@ -33,7 +33,7 @@ TEST(FirstValues, FrozenPositionsAreSinusoids) {
 }
 
 /// InternVL's layer scales start at 0.1, as in its config.
-TEST(FirstValues, LayerScalesAreThoseOfTheConfig) {
+TEST(FirstValues, LayerScalesComeFromTheConfig) {
   const GoldenModel model = testing::read_golden_model("internvl-300m-style");
   const WholeTensors weights = drawn(model);
   for (const char* scale : {"encoder.layers.0.scale1", "encoder.layers.1.scale2"}) {
@@ -44,7 +44,7 @@ TEST(FirstValues, LayerScalesAreThoseOfTheConfig) {
 /// Modules are assigned as in transformers: Qwen2-Audio's last norm belongs to the encoder
 /// (audio_tower.layer_norm), the last norms of Qwen2.5-VL and InternVL belong to the connector
 /// (visual.merger, multi_modal_projector).
-TEST(FirstValues, RatesAreThoseOfTheModules) {
+TEST(FirstValues, LearningRatesComeFromTheModules) {
   ModuleRates rates;
   rates.encoder = 2;
   rates.connector = 3;

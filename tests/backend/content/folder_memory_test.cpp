@@ -57,7 +57,7 @@ ModelSpec write_wide_folder(const std::string& folder) {
 }
 
 /// A rank of tp 2 and pp 2 holds weights, gradients, masters and moments. Its peak is at most a tenth more.
-TEST(FolderMemory, OfARankIsThatOfItsPart) {
+TEST(FolderMemory, OfARankCountsOnlyItsPart) {
   if (std::string(DFLOP_SANITIZE) != "") GTEST_SKIP() << "sanitizers keep memory of their own";
   const std::string folder = ::testing::TempDir() + "dflop_folder_memory";
   fs::remove_all(folder);

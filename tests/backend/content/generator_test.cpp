@@ -31,7 +31,7 @@ std::vector<std::vector<std::int32_t>> golden_answers(const std::string& model) 
 
 class GoldenAnswers : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(GoldenAnswers, AreTheLibrarys) {
+TEST_P(GoldenAnswers, EqualTransformers) {
   const testing::GoldenModel golden = testing::read_golden_model(GetParam());
   const auto expected = golden_answers(GetParam());
   ASSERT_EQ(expected.size(), golden.samples.size());
@@ -94,7 +94,7 @@ TEST(Prompt, NeedsAnAnswer) {
   EXPECT_THROW(prompt_of(four_places(false)), Error);
 }
 
-TEST(Prompt, ANewTokenStandsOnePositionFurtherOnAllAxes) {
+TEST(Prompt, ANewTokenAdvancesThePositionOnAllAxes) {
   TokenSequence tokens = prompt_of(four_places(true)).tokens;
   add_token(tokens, 9);
   EXPECT_EQ(tokens.rows, 4);

@@ -28,7 +28,7 @@ class GoldenBf16 : public ::testing::TestWithParam<std::string> {};
 /// roundings, so the test allows a sixteenth more; the largest factor of all tensors was 1.016 times 2^16.
 /// The loss is a mean of logarithms of the softmax, which have no larger errors than the logits: one unit
 /// relative to their size.
-TEST_P(GoldenBf16, GradientsAreTheLibrarysToRounding) {
+TEST_P(GoldenBf16, GradientsEqualTransformersExceptForRounding) {
   const GoldenModel model = testing::read_golden_model(GetParam());
   StepOptions options;
   options.update = false;
@@ -53,7 +53,7 @@ constexpr double kGradients = 0.05;
 /// Runs the golden AdamW steps. The error of each loss is one relative unit, plus the improvement by the
 /// previous steps times the error of their gradients. Without masters in f32, steps smaller than a weight's
 /// unit would be lost.
-TEST_P(GoldenBf16, LossesOfAdamWAreTheLibrarysToRounding) {
+TEST_P(GoldenBf16, LossesOfAdamWEqualTransformersExceptForRounding) {
   const GoldenModel model = testing::read_golden_model(GetParam());
   for (GoldenWay way : testing::golden_ways(model.spec)) {
     SCOPED_TRACE(way.name);

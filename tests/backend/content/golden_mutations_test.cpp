@@ -373,7 +373,7 @@ std::optional<double> distance_of(const std::string& name, const Mutation& mutat
 
 class GoldenMutations : public ::testing::TestWithParam<Mutation> {};
 
-TEST_P(GoldenMutations, FailTheCheckOfEveryModelThatTheyApplyTo) {
+TEST_P(GoldenMutations, FailTheCheckOfEveryAffectedModel) {
   int applied = 0;
   for (const std::string& name : testing::golden_models()) {
     const std::optional<double> distance = distance_of(name, GetParam());

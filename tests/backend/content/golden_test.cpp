@@ -24,7 +24,7 @@ void take_few_rows_at_once(ModelSpec& model) {
 }
 
 /// Rows in multiples of 32 pad all MLPs except MLPs of width 96, which they pad only under tp 2.
-TEST_P(GoldenModels, LossAndGradientsAreTheLibrarysUnderEveryPlan) {
+TEST_P(GoldenModels, LossAndGradientsEqualTransformersUnderEveryPlan) {
   struct Numbers {
     DType dtype;
     int row_alignment;
@@ -47,7 +47,7 @@ TEST_P(GoldenModels, LossAndGradientsAreTheLibrarysUnderEveryPlan) {
 }
 
 /// Runs the golden AdamW steps, with clipping at norm 1 and weight decay of matrices.
-TEST_P(GoldenModels, LossesOfAdamWAreTheLibrarysUnderEveryPlan) {
+TEST_P(GoldenModels, LossesOfAdamWEqualTransformersUnderEveryPlan) {
   const GoldenModel model = testing::read_golden_model(GetParam());
   for (GoldenWay way : testing::golden_ways(model.spec)) {
     for (const auto& [shards, row_alignment] : {std::pair{false, 1}, {true, 1}, {true, 32}}) {

@@ -68,7 +68,7 @@ void expect_same_tensors(const WeightsFolder& found, const WeightsFolder& expect
 
 /// The models include convolutions, with taps as the innermost dimension, and separate queries, keys and
 /// values.
-TEST_F(ModelFolder, HoldsWhatWasRead) {
+TEST_F(ModelFolder, HasTheTensorsOfItsSource) {
   for (const std::string& name : testing::golden_models()) {
     const GoldenModel model = testing::read_golden_model(name);
     const CheckpointReader pieces(write_pieces(model.spec, model.folder));
@@ -116,7 +116,7 @@ void write_mixed(const GoldenModel& model, const std::string& to, const std::vec
 
 /// Unused tensors are kept, except the head of a model with tied embeddings: it would keep the old values of
 /// the embedding. Three bytes before 8-byte numbers would misalign them, which readers reject.
-TEST_F(ModelFolder, KeepsDtypesAndWhatIsNotTrained) {
+TEST_F(ModelFolder, KeepsDtypesAndUntrainedTensors) {
   const GoldenModel model = testing::read_golden_model("qwen2-tied");
   ASSERT_TRUE(model.spec.llm.tied_embeddings);
   const std::string with_head = make("with-head");

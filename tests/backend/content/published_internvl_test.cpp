@@ -139,7 +139,7 @@ class PublishedFolder {
   std::string path_;
 };
 
-TEST(PublishedInternVl, IsTheConvertedModel) {
+TEST(PublishedInternVl, EqualsTheConvertedModel) {
   for (const std::string name : {"internvl-300m-style", "internvl-6b-style"}) {
     SCOPED_TRACE(name);
     GoldenModel golden = testing::read_golden_model(name);
@@ -166,7 +166,7 @@ TEST(PublishedInternVl, IsTheConvertedModel) {
 }
 
 /// OpenGVLab's InternRMSNorm of queries and keys uses layer_norm_eps, unlike transformers' norm.
-TEST(PublishedInternVl, NormsOfQueriesHaveTheEpsilonOfAll) {
+TEST(PublishedInternVl, NormsOfQueriesUseTheCommonEpsilon) {
   std::ifstream in(testing::read_golden_model("internvl-6b-style").folder + "/config.json");
   json config = published_config(json::parse(in));
   config["vision_config"]["layer_norm_eps"] = 1e-4;
@@ -201,7 +201,7 @@ std::string message_of(const json& config) {
   return "no error";
 }
 
-TEST(PublishedInternVl, RefusesWhatIsNotComputed) {
+TEST(PublishedInternVl, RejectsUnsupportedFeatures) {
   std::ifstream in(testing::read_golden_model("internvl-300m-style").folder + "/config.json");
   const json config = published_config(json::parse(in));
   EXPECT_EQ(message_of(config), "no error");

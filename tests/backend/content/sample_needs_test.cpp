@@ -56,7 +56,7 @@ Plan colocated_plan() {
   return plan;
 }
 
-TEST(SampleNeeds, AreWhatRanksRead) {
+TEST(SampleNeeds, EqualTheContentsThatRanksRead) {
   for (const Plan& plan : {uniform_plan(1, 2, 2, 3), uniform_plan(2, 1, 2, 2),
                            disaggregated_plan({1, 1, 2, {}}, {2, 1, 1, {}}, 3),
                            disaggregated_plan({1, 3, 1, {}}, {1, 2, 2, {}}, 2), colocated_plan()}) {
@@ -78,7 +78,7 @@ TEST(SampleNeeds, AreWhatRanksRead) {
 }
 
 /// Together, all ranks of a run read the whole batch, as some rank encodes each encoder sequence.
-TEST(SampleNeeds, OfAllRanksAreAllSamples) {
+TEST(SampleNeeds, OfAllRanksCoverAllSamples) {
   const std::vector<Sample> samples = live_samples(12, 5);
   const LiveRun one(disaggregated_plan({1, 1, 2, {}}, {2, 1, 1, {}}, 3), samples, DType::f64);
   const SampleNeeds needs(one.plan, one.model, one.world->local_ranks());

@@ -51,7 +51,7 @@ struct TiedRun {
   std::unique_ptr<LiveExecutor> executor;
 };
 
-TEST(TiedCheckpointLive, AnyPlanGoesOnWithTheSameLoss) {
+TEST(TiedCheckpointLive, AnyPlanResumesWithTheSameLoss) {
   const GoldenModel model = testing::read_golden_model("qwen2-tied");
   const auto folder = std::filesystem::path(::testing::TempDir()) / "dflop_tied_checkpoint";
   const std::vector<Plan> plans{text_plan(model.spec, 1, 2, 1), text_plan(model.spec, 2, 2, 1),

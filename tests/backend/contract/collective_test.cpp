@@ -182,7 +182,7 @@ TEST_P(CommunicatorContract, SumsHaveTheSameBitsOnAllRanksAndInEveryRun) {
 
 /// Each rank starts all sums, then runs other collectives and work on other memory, and finishes the sums in
 /// order.
-TEST_P(CommunicatorContract, StartedSumsGoOnBesideOtherWork) {
+TEST_P(CommunicatorContract, StartedSumsOverlapWithOtherWork) {
   const int ranks = std::min(4, GetParam().most_ranks);
   Random random(12);
   const RankGroup group{shuffled_ranks(ranks, random)};
@@ -268,7 +268,7 @@ TEST_P(CommunicatorContract, AGroupHasThisRankAndEachRankOnce) {
   }
 }
 
-TEST_P(CommunicatorContract, TellsWhenAllRanksHadCome) {
+TEST_P(CommunicatorContract, TellsWhenTheLastRankArrived) {
   if (!has_ranks(3)) GTEST_SKIP();
   run_to_end(3, [](const RankSide& side) {
     Nanoseconds last{0};

@@ -34,7 +34,7 @@ TEST_P(DeviceContract, BuffersHaveTheirSizeAndAre256ByteAligned) {
   EXPECT_EQ(device_->allocate(0)->bytes(), 0U);
 }
 
-TEST_P(DeviceContract, CountsWhatIsInUseAndTheMostOfIt) {
+TEST_P(DeviceContract, CountsMemoryInUseAndItsPeak) {
   EXPECT_EQ(device_->in_use(), Bytes{0});
   std::unique_ptr<Buffer> first = device_->allocate(1024);
   std::unique_ptr<Buffer> second = device_->allocate(512);
@@ -49,7 +49,7 @@ TEST_P(DeviceContract, CountsWhatIsInUseAndTheMostOfIt) {
   EXPECT_EQ(device_->in_use(), Bytes{512});
 }
 
-TEST_P(DeviceContract, RefusesWhatExceedsTheLimitAndKeepsTheRest) {
+TEST_P(DeviceContract, RejectsBuffersAboveTheLimitAndKeepsOthers) {
   const std::unique_ptr<Device> device = GetParam().make(Bytes{4096});
   std::unique_ptr<Buffer> held = device->allocate(3072);
   try {

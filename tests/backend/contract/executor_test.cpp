@@ -187,7 +187,7 @@ TEST_P(ExecutorContract, TheSameIterationHasTheSameStructure) {
 }
 
 /// Both plans have two ranks but different stages. A simulator runs any program.
-TEST_P(ExecutorContract, AnExecutorOfOnePlanRefusesAnother) {
+TEST_P(ExecutorContract, AnExecutorOfOnePlanRejectsAnother) {
   const Case own(uniform_plan(1, 1, 2, 2));
   const Case other(disaggregated_plan({1, 1, 1, {}}, {1, 1, 1, {}}, 2));
   const std::unique_ptr<Executor> executor = own.executor();

@@ -35,7 +35,7 @@ void expect_aborted(const RankSide& side, const Call& call, const std::string& n
   }
 }
 
-TEST_P(CommunicatorContract, AbortEndsTheRunForThoseWhoWaitAndThoseWhoComeLater) {
+TEST_P(CommunicatorContract, AbortEndsTheRunForWaitingAndLaterRanks) {
   if (!has_ranks(3)) GTEST_SKIP();
   auto calls = blocking_calls();
   for (const auto& [blocked_in, blocked] : calls) {

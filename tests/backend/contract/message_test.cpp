@@ -23,7 +23,7 @@ std::vector<Letter> random_letters(int ranks, int count, Random& random) {
   return letters;
 }
 
-TEST_P(CommunicatorContract, KnowsItsRankAndTheirNumber) {
+TEST_P(CommunicatorContract, KnowsItsRankAndTheNumberOfRanks) {
   if (!has_ranks(3)) GTEST_SKIP();
   run_to_end(3, [](const RankSide& side) {
     EXPECT_EQ(side.communicator.rank(), side.rank);
@@ -73,7 +73,7 @@ TEST_P(CommunicatorContract, ReceivesMayBePostedAhead) {
   });
 }
 
-TEST_P(CommunicatorContract, AMessageIsWhatTheMemoryHeldWhenTheStreamCameToIt) {
+TEST_P(CommunicatorContract, AMessageHasTheDataAtItsPlaceInTheStream) {
   if (!has_ranks(2)) GTEST_SKIP();
   const Data first(70000, std::byte{1});
   const Data second(70000, std::byte{2});
@@ -130,7 +130,7 @@ TEST_P(CommunicatorContract, APeerIsAnotherRankOfTheRun) {
   }
 }
 
-TEST_P(CommunicatorContract, TellsWhenTheLastMessageWasThere) {
+TEST_P(CommunicatorContract, TellsWhenTheLastMessageArrived) {
   if (!has_ranks(2)) GTEST_SKIP();
   run_to_end(2, [](const RankSide& side) {
     EXPECT_EQ(side.communicator.last_arrival(), Nanoseconds(0));

@@ -41,7 +41,7 @@ HostCores make_cores(int cores, const std::vector<RankGroup>& groups) {
 // Two cores. Ranks 1 and 2 are a tp group. Its request counts once both have asked. It gets no core while
 // rank 0 computes, and both cores afterwards. Rank 3 asks later and gets its turn later, although a core is
 // free.
-TEST(HostCores, GiveATpGroupItsTurnAsAWhole) {
+TEST(HostCores, GiveAllRanksOfATpGroupOneTurn) {
   HostCores cores = make_cores(2, {{{0}}, {{1, 2}}, {{3}}});
   EXPECT_EQ(cores.ask(1, kNow), Ranks{});
   EXPECT_EQ(cores.ask(0, kNow), Ranks{0});
@@ -131,7 +131,7 @@ class Occupancy {
   std::atomic<int> most_ = 0;
 };
 
-TEST(HostTurns, AreOfAsManyAtATimeAsThereAreCores) {
+TEST(HostTurns, RunAsManyAtATimeAsThereAreCores) {
   for (const int cores : {1, 2, 3}) {
     Occupancy occupancy;
     int unguarded = 0;  // with one core, only turns protect it from races
@@ -153,7 +153,7 @@ TEST(HostTurns, AreOfAsManyAtATimeAsThereAreCores) {
 
 // Two tp groups of three ranks on two cores. A rank that waits in its group's all-reduce lets others of the
 // group compute; otherwise they would never reach it. At most two ranks compute at the same time.
-TEST(HostTurns, GoRoundInATpGroup) {
+TEST(HostTurns, RotateInATpGroup) {
   const std::vector<RankGroup> groups = {{{0, 1, 2}}, {{3, 4, 5}}};
   Occupancy occupancy;
   const auto stream = make_host_device({})->make_stream();
@@ -177,7 +177,7 @@ TEST(HostTurns, GoRoundInATpGroup) {
   EXPECT_LE(occupancy.most(), 2);
 }
 
-TEST(HostTurns, AreNoneWhereEachRankHasACore) {
+TEST(HostTurns, AreNotTakenIfEachRankHasACore) {
   HostWorld world(2, {Seconds{60}, {}, 2});
   EXPECT_EQ(world.make_turn(0, {{0}}), nullptr);
   EXPECT_EQ(HostWorld(2).make_turn(0, {{0}}), nullptr);
@@ -185,7 +185,7 @@ TEST(HostTurns, AreNoneWhereEachRankHasACore) {
 }
 
 // Rank 0 keeps the core and waits for a message that rank 1 would send after its turn, which never comes.
-TEST(HostTurns, AreNamedWhereARunHangs) {
+TEST(HostTurns, AreNamedWhenARunHangs) {
   std::latch begun(1);
   const auto stream = make_host_device({})->make_stream();
   const auto ends =
@@ -249,7 +249,7 @@ LiveRun live_run(const RandomCase& c, int cores) {
   return {c.plan, testing::deep_live_model(), c.samples, c.assignment, c.order, DType::f32, {}, cores};
 }
 
-TEST(LiveTurns, GiveTheSameBits) {
+TEST(LiveTurns, DoNotChangeBits) {
   Random random(5);
   for_each_case([&](const RandomCase& c, int ranks) {
     LiveRun free = live_run(c, 0);
@@ -263,7 +263,7 @@ TEST(LiveTurns, GiveTheSameBits) {
 }
 
 /// Checks with the spans how many cores are in use at the same time.
-TEST(LiveTurns, AreSeenInTheTimeline) {
+TEST(LiveTurns, AppearInTheTimeline) {
   for_each_case([](const RandomCase& c, int ranks) {
     for (const int cores : {1, std::max(1, ranks / 2)}) {
       LiveRun run = live_run(c, cores);

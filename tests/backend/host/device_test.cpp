@@ -13,7 +13,7 @@
 namespace dflop {
 namespace host_device_test {
 
-TEST(HostDevice, SaysWhichRankHasNoRoom) {
+TEST(HostDevice, NamesTheRankWithoutMemory) {
   const auto device = make_host_device({3, Bytes{std::int64_t{1} << 30}});
   const auto held = device->allocate(std::size_t{768} << 20);  // 0.75 of 1 GiB
   try {
@@ -25,7 +25,7 @@ TEST(HostDevice, SaysWhichRankHasNoRoom) {
   }
 }
 
-TEST(HostDevice, CountsTheBytesThatWereAskedFor) {
+TEST(HostDevice, CountsTheRequestedBytes) {
   const auto device = make_host_device({});
   const auto one = device->allocate(1);
   const auto nothing = device->allocate(0);
@@ -63,7 +63,7 @@ class ForeignEvent final : public DeviceEvent {
   Nanoseconds time() override { return Nanoseconds(0); }
 };
 
-TEST(HostDevice, RefusesEventsOfAnotherDevice) {
+TEST(HostDevice, RejectsEventsOfAnotherDevice) {
   const auto stream = make_host_device({})->make_stream();
   ForeignEvent event;
   EXPECT_THROW(stream->record(event), Error);
@@ -83,7 +83,7 @@ int processors_of_a_thread(Device& device) {
 }
 
 /// Eight processors on four cores, numbered in two ways, and a subset of them.
-TEST(HostDevice, CoresComeBeforeTheirSecondThreads) {
+TEST(HostDevice, UsesEachCoreBeforeSecondThreads) {
   const std::vector<int> all = {0, 1, 2, 3, 4, 5, 6, 7};
   EXPECT_EQ(cores_first(all, [](int p) { return p / 2 * 2; }), (std::vector<int>{0, 2, 4, 6, 1, 3, 5, 7}));
   EXPECT_EQ(cores_first(all, [](int p) { return p % 4; }), all);
@@ -96,7 +96,7 @@ int processors_of_rank_1(int ranks, int cores) {
 }
 
 /// A core that the machine does not have is ignored.
-TEST(HostDevice, ThreadsStayOnItsProcessor) {
+TEST(HostDevice, ThreadsArePinnedToItsProcessor) {
   const std::vector<int> all = usable_processors();
   HostDeviceOptions options;
   EXPECT_EQ(processors_of_a_thread(*make_host_device(options)), static_cast<int>(all.size()));
@@ -107,7 +107,7 @@ TEST(HostDevice, ThreadsStayOnItsProcessor) {
 }
 
 /// Ranks that need most of the processors are pinned to theirs, if they do not take turns.
-TEST(HostWorld, RanksStayOnProcessors) {
+TEST(HostWorld, RanksArePinnedToProcessors) {
   const auto all = static_cast<int>(usable_processors().size());
   if (all < 2) GTEST_SKIP() << "this takes two processors";
   EXPECT_EQ(processors_of_rank_1(all, all), 1);

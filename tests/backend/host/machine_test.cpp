@@ -12,7 +12,7 @@
 namespace dflop {
 namespace machine_test {
 
-TEST(HostBudget, GivesWhatItHasAndNoMore) {
+TEST(HostBudget, GivesAtMostItsBytes) {
   HostBudget budget(Bytes{100});
   EXPECT_TRUE(budget.take(60));
   EXPECT_FALSE(budget.take(41));
@@ -23,7 +23,7 @@ TEST(HostBudget, GivesWhatItHasAndNoMore) {
   EXPECT_FALSE(budget.take(std::numeric_limits<std::size_t>::max()));
 }
 
-TEST(HostBudget, ThreadsTakeNoMoreThanThereIs) {
+TEST(HostBudget, ThreadsTakeAtMostItsBytes) {
   constexpr int kThreads = 8;
   HostBudget budget(Bytes{1000});
   std::vector<int> taken(kThreads, 0);
@@ -40,7 +40,7 @@ TEST(HostBudget, ThreadsTakeNoMoreThanThereIs) {
   EXPECT_EQ(all, 1000 / 7);
 }
 
-TEST(HostBudget, DevicesThatShareItHaveItTogether) {
+TEST(HostBudget, DevicesShareItsBytes) {
   const auto budget = std::make_shared<HostBudget>(Bytes{1000});
   const std::unique_ptr<Device> first = make_host_device({0, std::nullopt, budget});
   const std::unique_ptr<Device> second = make_host_device({1, std::nullopt, budget});
@@ -56,7 +56,7 @@ TEST(HostBudget, DevicesThatShareItHaveItTogether) {
   EXPECT_NO_THROW(second->allocate(600));
 }
 
-TEST(HostBudget, ASystemThatSaysWhatItHasHasSome) {
+TEST(HostBudget, AvailableHostMemoryIsPositiveIfKnown) {
   const std::optional<Bytes> available = available_host_memory();
   EXPECT_GT(available.value_or(Bytes{1}).count, 0);
 }

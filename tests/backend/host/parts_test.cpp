@@ -39,7 +39,7 @@ TEST(HostParts, FollowTheShare) {
   EXPECT_EQ(parts(2, devices_of(4, 1, 0.99)), (Parts{"3 cores", "1 core"}));
 }
 
-TEST(HostParts, AreOfWholeDevices) {
+TEST(HostParts, NeedAWholeNumberOfDevices) {
   for (const WorldOptions& options : {devices_of(0), devices_of(1, 1, 0.5), devices_of(2, 2, 0.5)}) {
     EXPECT_THROW(HostWorld(2, options), Error);
   }
@@ -51,7 +51,7 @@ TEST(HostParts, AreOfWholeDevices) {
 
 /// A rank uses all cores of its device, so with five cores two devices of two cores compute at a time. If all
 /// can compute at the same time, there are no turns, and ranks that share devices have their own cores.
-TEST(HostParts, TurnsAreThoseOfDevices) {
+TEST(HostParts, TurnsArePerDevice) {
   const auto turns = [](int ranks, WorldOptions options, int cores) {
     options.cores = cores;
     HostWorld world(ranks, options);
@@ -83,7 +83,7 @@ std::set<int> processors_of(World& world, int rank) {
 
 /// Two ranks that share a device of two cores are pinned to one processor each. Without these options they
 /// are not pinned.
-TEST(HostParts, StayOnDisjointProcessors) {
+TEST(HostParts, ArePinnedToDisjointProcessors) {
   const auto all = static_cast<int>(usable_processors().size());
   if (all < 2) GTEST_SKIP() << "this takes two processors";
   WorldOptions options = devices_of(2, 1, 0.5);

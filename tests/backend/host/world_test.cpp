@@ -47,7 +47,7 @@ std::vector<std::string> run(int ranks, Seconds timeout, const Body& body) {
 
 using Messages = std::vector<std::string>;
 
-TEST(HostWorld, NamesBothSidesOfAMessageOfAnotherSize) {
+TEST(HostWorld, NamesBothSidesIfMessageSizesDiffer) {
   const std::string expected =
       "rank 1 receives gradients of microbatch 2 (4 bytes), but rank 0 sent activations of microbatch 3 (8 "
       "bytes); messages of two ranks are received as they were sent";
@@ -61,7 +61,7 @@ TEST(HostWorld, NamesBothSidesOfAMessageOfAnotherSize) {
 }
 
 /// The rank that arrives second finds the mismatch; this can be either rank.
-TEST(HostWorld, NamesBothSidesOfCollectivesThatDiffer) {
+TEST(HostWorld, NamesBothSidesIfCollectivesDiffer) {
   struct Case {
     DType element;
     std::size_t count;
@@ -95,7 +95,7 @@ TEST(HostWorld, NamesBothSidesOfCollectivesThatDiffer) {
   }
 }
 
-TEST(HostWorld, ReportsWhatEveryRankWaitsForWhenOneWaitsTooLong) {
+TEST(HostWorld, ATimeoutReportsTheWaitOfEveryRank) {
   HostWorld world(5, {Seconds(1)});
   world.make_communicator(0).reset();
   const auto idle = world.make_communicator(1);
@@ -158,7 +158,7 @@ TEST(HostWorld, AddsInTheOrderOfTheGroup) {
   EXPECT_EQ(errors, Messages(4));
 }
 
-TEST(HostWorld, GroupsInDifferentOrdersDoNotMeet) {
+TEST(HostWorld, GroupsInDifferentOrdersDoNotMatch) {
   const Messages errors =
       run(2, Seconds(0.1), [](int rank, Communicator& communicator, DeviceStream& stream) {
         float value = 1;
@@ -245,7 +245,7 @@ TEST(HostWorld, GivesEachRankOneCommunicator) {
   EXPECT_THROW(world.make_communicator(1), Error);  // the world has ended
 }
 
-TEST(HostWorld, RefusesARunWithoutRanksOrTime) {
+TEST(HostWorld, RejectsARunWithoutRanksOrTime) {
   EXPECT_THROW(HostWorld(0, {kLong}), Error);
   EXPECT_THROW(HostWorld(1, {Seconds(0)}), Error);
   EXPECT_THROW(HostWorld(1, {Seconds(-1)}), Error);

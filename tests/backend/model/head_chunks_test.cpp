@@ -167,7 +167,7 @@ Case random_case(Random& random) {
   return of;
 }
 
-TEST(HeadChunks, GiveWhatAllRowsAtOnceDo) {
+TEST(HeadChunks, GiveTheResultOfAllRowsAtOnce) {
   Random random(11);
   for (int round = 0; round < 300; ++round) {
     const Case of = random_case(random);
@@ -189,7 +189,7 @@ TEST(HeadChunks, GiveWhatAllRowsAtOnceDo) {
 }
 
 /// One chunk with all rows of the batch computes the same products and sums.
-TEST(HeadChunks, OneChunkOfAllRowsIsTheSameToTheBit) {
+TEST(HeadChunks, OneChunkOfAllRowsIsBitIdentical) {
   Random random(12);
   for (int round = 0; round < 60; ++round) {
     Case of = random_case(random);

@@ -50,7 +50,7 @@ TEST(HostValues, AreRoundedToBf16) {
   }
 }
 
-TEST(HostValues, AreNotCopiedWhereNothingIsRounded) {
+TEST(HostValues, AreNotCopiedWithoutRounding) {
   const HostValues values(std::vector<float>{1, 2, 3});
   EXPECT_EQ(values.as(DType::f32).data(), values.data());
   const HostValues rounded = values.as(DType::bf16);
@@ -58,12 +58,12 @@ TEST(HostValues, AreNotCopiedWhereNothingIsRounded) {
   EXPECT_TRUE(HostValues().as(DType::bf16).empty());
 }
 
-TEST(HostValues, AreNotMadeOfRoundedOnes) {
+TEST(HostValues, AreNotMadeFromRoundedValues) {
   const HostValues rounded = HostValues(std::vector<float>{1}).as(DType::bf16);
   EXPECT_THROW(static_cast<void>(rounded.as(DType::f32)), Error);
 }
 
-TEST(HostValues, StayWithTheLastCopy) {
+TEST(HostValues, LiveAsLongAsTheLastCopy) {
   std::optional<HostValues> first(std::vector<float>{1, 2, 3});
   const HostValues second = *first;
   first.reset();
@@ -73,7 +73,7 @@ TEST(HostValues, StayWithTheLastCopy) {
 }
 
 /// Part of the values has the same bits in device memory, whether rounded before or during the upload.
-TEST(HostValues, AreUploadedWithTheBitsOfOthers) {
+TEST(HostValues, PartialUploadsHaveTheSameBits) {
   const std::vector<float> all = values_of_all_kinds();
   const std::span<const float> part = std::span(all).subspan(5, 100);
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {

@@ -44,7 +44,7 @@ Sample sample_of_class(int wanted, int from = 0) {
   }
 }
 
-TEST(Synthetic, ClassesAreAllUsedAboutAlike) {
+TEST(Synthetic, ClassesAreEquallyFrequent) {
   std::array<int, kImageClasses> count{};
   for (int i = 0; i < 8000; ++i) ++count.at(image_class(kSeed, image_sample(std::to_string(i), 5)));
   // 1,000 are expected of each class, with standard deviation sqrt(8000 * 1/8 * 7/8) = 29.6; five of these
@@ -53,7 +53,7 @@ TEST(Synthetic, ClassesAreAllUsedAboutAlike) {
   for (int i = 0; i < 20; ++i) EXPECT_EQ(image_class(kSeed, text_sample(std::to_string(i), 5)), 0);
 }
 
-TEST(Synthetic, FollowsFromSeedAndIdAlone) {
+TEST(Synthetic, DependsOnlyOnSeedAndId) {
   const Sample a = sample_of_class(2);
   const Sample same_class = sample_of_class(2, 1 + std::stoi(a.id.substr(6)));
   EXPECT_EQ(sequence_pixels(kSeed, a, 1), sequence_pixels(kSeed, a, 1));
@@ -67,7 +67,7 @@ TEST(Synthetic, FollowsFromSeedAndIdAlone) {
 }
 
 // Expected values come from another program with its own mt19937_64 and FNV-1a.
-TEST(Synthetic, IsTheSameEverywhere) {
+TEST(Synthetic, EqualsAnotherImplementation) {
   const Sample sample = image_sample("a", 5);
   EXPECT_EQ(image_class(3, sample), 7);
   EXPECT_EQ(text_ids(3, sample, 128), (std::vector<std::int32_t>{58, 37, 51, 121, 87}));
@@ -112,7 +112,7 @@ TEST(Synthetic, PatternsOfTwoClassesDifferInHalfOfTheirValues) {
   }
 }
 
-TEST(Synthetic, SequencesThatASampleLacksAreRefused) {
+TEST(Synthetic, MissingSequencesAreRejected) {
   for (const std::int64_t sequence : {-1, 3}) {
     try {
       sequence_pixels(kSeed, image_sample("a", 4), sequence);
@@ -124,7 +124,7 @@ TEST(Synthetic, SequencesThatASampleLacksAreRefused) {
   }
 }
 
-TEST(Synthetic, AnswersAreAFunctionOfTheTokenBeforeAndTheClass) {
+TEST(Synthetic, AnswersDependOnPreviousTokenAndClass) {
   for (int c = 0; c < kImageClasses; ++c) {
     const std::vector<std::int32_t> ids = text_ids(kSeed, sample_of_class(c), kVocabulary);
     ASSERT_EQ(ids.size(), 20U);
@@ -173,7 +173,7 @@ TEST(Synthetic, TargetsAreTheNextTokensOfTheAnswer) {
   EXPECT_EQ(target_ids(kSeed, sample, kVocabulary), expected);
 }
 
-TEST(Synthetic, TargetsAreAsManyAsLossTokens) {
+TEST(Synthetic, TheNumberOfTargetsIsTheLossTokens) {
   for (std::int64_t text = 0; text < 40; ++text) {
     for (const Sample& sample : {image_sample("a", text), text_sample("a", text)}) {
       const std::vector<std::int32_t> ids = text_ids(kSeed, sample, kVocabulary);

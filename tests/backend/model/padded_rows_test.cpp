@@ -19,7 +19,7 @@ Parameter padded_parameter() {
   return parameter;
 }
 
-TEST(PaddedRows, PlacesAreBesideZeros) {
+TEST(PaddedRows, PlacesSkipThePadding) {
   const Parameter parameter = padded_parameter();
   EXPECT_EQ(parameter.count(), 12);
   EXPECT_EQ(parameter.padded_rows(), 8);
@@ -68,7 +68,7 @@ std::vector<double> read_all(const RankContext& rank, ParameterStore& store) {
   return all;
 }
 
-TEST(PaddedRows, FirstValuesAreTheSameBits) {
+TEST(PaddedRows, DoNotChangeFirstValues) {
   const ModelSpec model = testing::uneven_model();
   StagePlace place;
   place.stage.tp = 2;
@@ -87,7 +87,7 @@ TEST(PaddedRows, FirstValuesAreTheSameBits) {
   }
 }
 
-TEST(PaddedRows, WhatIsWrittenIsReadFromAnyShardInAnyParts) {
+TEST(PaddedRows, WrittenValuesAreReadFromAnyShardInAnyParts) {
   const Parameter parameter = padded_parameter();
   for (const int shards : {1, 3}) {
     for (int shard = 0; shard < shards; ++shard) {
@@ -151,7 +151,7 @@ std::vector<Plan> plans() {
           testing::shared_plan({1, 1, 1, {}}, {1, 1, 1, {}}, 0.5, 2)};
 }
 
-TEST(LivePaddedRows, StepsAreThoseWithoutZeros) {
+TEST(LivePaddedRows, PaddingDoesNotChangeSteps) {
   const std::vector<Sample> samples = testing::live_samples(12, 5);
   std::size_t p = 0;
   for (Plan plan : plans()) {

@@ -33,7 +33,7 @@ Plan random_plan(const ModelSpec& model, int tp, Random& random) {
   return plan;
 }
 
-TEST(ParameterCount, IsThatOfLiveStages) {
+TEST(ParameterCount, EqualsTheCountOfLiveStages) {
   namespace fs = std::filesystem;
   Random random(3);
   int models = 0;

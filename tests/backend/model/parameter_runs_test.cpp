@@ -70,7 +70,7 @@ bool none(const Parameter&) {
 }
 
 /// 15 * 1 + 14 * 4 + 9 * 9 + 5 * 16 = 232. The part of b is 56.
-TEST_F(ParameterRuns, SquaresAreOfThoseThatCount) {
+TEST_F(ParameterRuns, SquaresSkipParametersThatDoNotCount) {
   EXPECT_DOUBLE_EQ(squares(all), 232);
   EXPECT_DOUBLE_EQ(squares(not_b), 176);
   EXPECT_DOUBLE_EQ(squares(none), 0);

@@ -150,7 +150,7 @@ TEST(StoredUpload, LooksAtAnyNumberOfTensors) {
 
 /// A normal value is (the sum of twelve uniform values - 6) / sqrt(columns). Each row has its own sequence of
 /// random numbers, which its columns use in order.
-TEST(FirstValues, AreThoseOfTheirRowsWhoeverDraws) {
+TEST(FirstValues, DependOnlyOnTheirRows) {
   Parameter parameter{"tensor", 40'000, 60, {{5, 100}, {200, 39'000}}, {7, 51}};
   HostWorld world(1);
   const LocalRank local(world, 0, DType::f64);

@@ -99,7 +99,7 @@ void expect_layer(const RankContext& rank, ParameterStore& store, const Transfor
   }
 }
 
-TEST(TapeMemory, OfALayerBetweenThePartsIsThatWithoutRecomputation) {
+TEST(TapeMemory, OfALayerBetweenThePartsIgnoresRecomputation) {
   for (const auto& [tp, shards] : {std::pair{1, false}, {2, false}, {2, true}}) {
     SCOPED_TRACE("tp " + std::to_string(tp) + (shards ? ", sequence parallel" : ""));
     on_ranks(tp, shards, [](const RankContext& rank, ParameterStore& store, const ModelSpec& model) {
@@ -112,7 +112,7 @@ TEST(TapeMemory, OfALayerBetweenThePartsIsThatWithoutRecomputation) {
 // The connector with widths 16, 20 and 24 holds its normed input (16), the values between its two layers
 // (20), and the gradients of both outputs (20 and 24). The head holds its normed input (24) and the gradients
 // of 64 classes.
-TEST(TapeMemory, OfEndsBetweenThePartsIsWhatWeightsRead) {
+TEST(TapeMemory, OfEndsBetweenThePartsHoldsInputsOfWeightGradients) {
   on_ranks(1, false, [](const RankContext& rank, ParameterStore& store, const ModelSpec& model) {
     const Connector connector(model, store, rank);
     EncoderInput encoder;

@@ -52,7 +52,7 @@ Tensor filled_summand(const RankContext& rank, std::int64_t rows) {
   return summand;
 }
 
-TEST(TpRows, ShardsAreTheWhole) {
+TEST(TpRows, ShardsAddUpToTheWhole) {
   for (const std::int64_t rows : {0, 1, 2, 3, 4, 7, 9}) {
     const std::int64_t shard = (rows + kRanks - 1) / kRanks;
     on_ranks(true, [&](const RankContext& rank) {
@@ -71,7 +71,7 @@ TEST(TpRows, ShardsAreTheWhole) {
   }
 }
 
-TEST(TpRows, WithoutShardsAllHaveAll) {
+TEST(TpRows, WithoutShardsEachRankHasAllRows) {
   for (const std::int64_t rows : {0, 1, 4}) {
     on_ranks(false, [&](const RankContext& rank) {
       EXPECT_EQ(held_rows(rank, rows), rows);

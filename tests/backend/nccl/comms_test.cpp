@@ -33,7 +33,7 @@ std::string problem_of(std::optional<int> version) {
   }
 }
 
-TEST(NcclVersion, OlderOnesThanTwoTwentyFiveAreRefusedInOneLine) {
+TEST(NcclVersion, VersionsBelow225AreRejectedInOneLine) {
   const std::string rest =
       ", expected 2.25.0 or newer: install one, and if the older is found first, put the newer one's folder "
       "first in LD_LIBRARY_PATH";
@@ -75,7 +75,7 @@ Poll poll(int until_done) {
 }
 
 /// 50 questions, a microsecond apart, come before the first sleep: the 50th is the first one after 50 us.
-TEST(NcclPolls, WhatIsDoneSoonIsAskedAboutWithoutSleep) {
+TEST(NcclPolls, ShortCallsArePolledWithoutSleep) {
   EXPECT_EQ(poll(1).questions, 1);
   const Poll last = poll(50);
   EXPECT_EQ(last.questions, 50);
@@ -83,13 +83,13 @@ TEST(NcclPolls, WhatIsDoneSoonIsAskedAboutWithoutSleep) {
 }
 
 /// After that, there is a sleep between any two questions.
-TEST(NcclPolls, WhatTakesLongerIsSleptFor) {
+TEST(NcclPolls, LongCallsArePolledWithSleeps) {
   const Poll later = poll(57);
   EXPECT_EQ(later.questions, 57);
   EXPECT_EQ(later.sleeps, std::vector<Nanoseconds>(7, Nanoseconds{20'000}));
 }
 
-TEST(NcclPolls, ACallThatIsDoneIsNotAskedAbout) {
+TEST(NcclPolls, AFinishedCallIsNotPolled) {
   NcclTable table = fake_nccl();
   table.comm_get_async_error = [](ncclComm_t, ncclResult_t*) -> ncclResult_t {
     ADD_FAILURE() << "asked";

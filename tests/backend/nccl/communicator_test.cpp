@@ -122,7 +122,7 @@ TEST(NcclCommunicator, SendsEndWhenTheirReceivesArePosted) {
   }));
 }
 
-TEST(NcclCommunicator, AReceiveIsOfWhatWasPosted) {
+TEST(NcclCommunicator, AReceiveMustMatchItsPost) {
   const auto ends = run_two([&](const NcclSide& side, Rendezvous& rendezvous) {
     side.communicator.connect({{0, 1}});
     if (side.rank == 0) return side.send(Data(24), 1, "a letter");
@@ -145,7 +145,7 @@ TEST(NcclCommunicator, ARouteIsConnectedOnce) {
   EXPECT_EQ(fake_nccl_calls().size(), 4u);  // a first message in each direction, at both ends
 }
 
-TEST(NcclCommunicator, WhatNcclIsAskedFor) {
+TEST(NcclCommunicator, MakesTheExpectedNcclCalls) {
   expect_done(run_two([&](const RankSide& side, Rendezvous&) {
     if (side.rank == 0) {
       side.send(Data(24), 1, "a letter");
@@ -204,7 +204,7 @@ TEST(NcclCommunicator, AStreamIsFreedWhenItsPeerIsGone) {
 
 /// As above, but the work of the communicator that was made first is queued after the work of the other one,
 /// whose kernels end only when it is aborted. Aborting only the first one would wait forever.
-TEST(NcclCommunicator, AStreamIsFreedWhereACommunicatorStandsBehindALaterOne) {
+TEST(NcclCommunicator, AStreamIsFreedIfACommunicatorWaitsForALaterOne) {
   std::latch entered(2);
   const auto ends = run_two([&](const RankSide& side, Rendezvous& rendezvous) {
     CountDown has_entered(entered);
@@ -236,7 +236,7 @@ void await_end(Rendezvous& rendezvous) {
   }
 }
 
-TEST(NcclCommunicator, AStreamThatIsHeldUpForTooLongIsReported) {
+TEST(NcclCommunicator, ABlockedStreamTimesOutWithAReport) {
   const auto ends = run_two(
       [&](const RankSide& side, Rendezvous& rendezvous) {
         side.communicator.connect(kBothWays);
@@ -306,7 +306,7 @@ struct OpenAtEnd {
 
 /// Rank 0 enters a receive, and its device stops answering. Rank 1 ends the run once rank 0's watch thread
 /// waits for an answer.
-TEST(NcclCommunicator, TheEndOfARunIsHeardOfWhereTheDeviceDoesNotAnswer) {
+TEST(NcclCommunicator, LearnsOfTheEndOfARunIfTheDeviceHangs) {
   ClosedDevice closed;
   const auto ends = run_two(
       [&](const RankSide& side, Rendezvous& rendezvous) {
@@ -327,7 +327,7 @@ TEST(NcclCommunicator, TheEndOfARunIsHeardOfWhereTheDeviceDoesNotAnswer) {
   EXPECT_EQ(ends[0].message, "rank 1 ended the run: killed");
 }
 
-TEST(NcclCommunicator, ADeviceThatDoesNotAnswerForTooLongIsReported) {
+TEST(NcclCommunicator, ADeviceThatDoesNotAnswerTimesOutWithAReport) {
   ClosedDevice closed;
   const auto ends = run_two(
       [&](const RankSide& side, Rendezvous& rendezvous) {
@@ -351,7 +351,7 @@ TEST(NcclCommunicator, ADeviceThatDoesNotAnswerForTooLongIsReported) {
   }
 }
 
-TEST(NcclCommunicator, WhatNcclFindsByItselfEndsTheRun) {
+TEST(NcclCommunicator, AnAsyncErrorOfNcclEndsTheRun) {
   std::latch connected(2);
   const auto ends = run_two([&](const RankSide& side, Rendezvous&) {
     CountDown is_connected(connected);
@@ -370,7 +370,7 @@ TEST(NcclCommunicator, WhatNcclFindsByItselfEndsTheRun) {
   }
 }
 
-TEST(NcclCommunicator, TheRealLibraryHasWhatIsAskedForOrSaysWhatIsMissing) {
+TEST(NcclCommunicator, TheRealLibraryLoadsOrNamesMissingFunctions) {
   try {
     const NcclTable table = load_nccl();
     int version = 0;

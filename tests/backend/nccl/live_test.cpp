@@ -118,7 +118,7 @@ double loss_of(const LiveRun& one, FakeProcess& process) {
 
 /// Every step waits until its rank's device is idle. Receives are posted at the point that the receiving rank
 /// has reached when the message is sent, so no order hangs. The losses equal one process's.
-TEST(NcclLive, NoOrderHangsWhereStepsWaitForTheDevice) {
+TEST(NcclLive, NoOrderHangsIfStepsWaitForTheDevice) {
   for (const OrderKind order : all_order_kinds()) {
     SCOPED_TRACE(to_string(order));
     LiveRun one = drained_run(drained_plan(order));
@@ -138,7 +138,7 @@ TEST(NcclLive, NoOrderHangsWhereStepsWaitForTheDevice) {
 /// Gradients are summed in pieces during the backward that completes them. Nothing that waits for the device
 /// hangs, neither a step nor the compute of a backward between two sums. Losses and gradients equal one
 /// process's.
-TEST(NcclLive, SumsBesideBackwardsAreThoseOfOneProcess) {
+TEST(NcclLive, SumsDuringBackwardsEqualOneProcess) {
   std::vector<Plan> plans{disaggregated_plan({1, 1, 3, {}}, {1, 1, 2, {}}, 3),
                           disaggregated_plan({1, 2, 1, {}}, {1, 1, 3, {}}, 2)};
   for (const OrderKind order : all_order_kinds()) {
@@ -183,7 +183,7 @@ std::vector<std::string> noted_by_the_last(const LiveRun& one) {
 }
 
 /// A gradient is sent for each of two microbatches, the last one after the sums have started.
-TEST(NcclLive, SumsBeginBesideTheLastBackward) {
+TEST(NcclLive, SumsBeginDuringTheLastBackward) {
   Plan plan = uniform_plan(1, 2, 2, 2);
   plan.gradient_bucket = Bytes{2000};
   LiveRun one(plan, live_samples(8, 5), DType::f64);
@@ -215,7 +215,7 @@ TEST(NcclLive, ProcessesEvaluateAsOne) {
 
 /// If receives are entered only when they are waited for, zb-v hangs, because its ranks send each other data
 /// that is needed only after the next step.
-TEST(NcclLive, AnOrderHangsWhereNoReceiveIsPosted) {
+TEST(NcclLive, AnOrderHangsIfNoReceiveIsPosted) {
   const LiveRun one = drained_run(drained_plan(OrderKind::zb_v));
   const auto messages =
       run_processes(one.program.ranks(), [&](FakeProcess& process) { loss_of(one, process); },
@@ -227,7 +227,7 @@ TEST(NcclLive, AnOrderHangsWhereNoReceiveIsPosted) {
 
 /// Kernels and product libraries are loaded before any message is in transit: the first NCCL call is a sum of
 /// a tp group.
-TEST(NcclLive, WhatComputesIsWarmBeforeTheFirstMessage) {
+TEST(NcclLive, KernelsAreLoadedBeforeTheFirstMessage) {
   LiveRun one(uniform_plan(2, 2, 1, 2), live_samples(4, 5), DType::f64);
   const auto messages = run_processes(4, [&](FakeProcess& process) { loss_of(one, process); });
   for (const std::string& message : messages) EXPECT_EQ(message, "");
@@ -249,7 +249,7 @@ void take_sum_first(Program& program, std::size_t group, bool (*before)(Op)) {
 /// Stage 0 is on groups 0 and 1, stage 1 on 2 and 3. Group 0 takes its sum before it sends anything to group
 /// 2, and group 3 before it sends anything to group 1. So group 0 waits for group 1, 1 for 3, 3 for 2, and 2
 /// for 0.
-TEST(NcclLive, AProgramThatWouldHangIsRefusedBeforeItsFirstStep) {
+TEST(NcclLive, AProgramThatWouldHangIsRejectedBeforeItsFirstStep) {
   LiveRun one(uniform_plan(1, 2, 2, 2), live_samples(8, 5), DType::f64);
   take_sum_first(one.program, 0, is_send);
   take_sum_first(one.program, 3, is_send);
@@ -265,7 +265,7 @@ TEST(NcclLive, AProgramThatWouldHangIsRefusedBeforeItsFirstStep) {
   EXPECT_TRUE(fake_nccl_calls().empty());
 }
 
-TEST(NcclLive, AFailureOfOneProcessIsToldToAll) {
+TEST(NcclLive, AllProcessesLearnOfOnesFailure) {
   const std::vector<Sample> samples = live_samples(12, 5);
   const LiveRun one(uniform_plan(1, 2, 1, 3), samples, DType::f64);
   const auto messages = run_processes(2, [&](FakeProcess& process) {
@@ -280,7 +280,7 @@ TEST(NcclLive, AFailureOfOneProcessIsToldToAll) {
   EXPECT_EQ(messages[1], "rank 0 ended the run: the disk is full");
 }
 
-TEST(ProcessWorld, ProcessesAgreeOrSayWhatDiffers) {
+TEST(ProcessWorld, ProcessesAgreeOrNameTheDifference) {
   for (const bool same : {true, false}) {
     const auto messages = run_processes(3, [&](FakeProcess& process) {
       const bool other = !same && process.local_ranks().front() == 2;
@@ -296,7 +296,7 @@ TEST(ProcessWorld, ProcessesAgreeOrSayWhatDiffers) {
 /// Every receive of a rank has one route. If a group of 2 sends to a group of 3, ranks 0 and 2 receive from
 /// the first sender and rank 1 from the second. In the other direction, each receives from the rank at its
 /// own place.
-TEST(Routes, EachReceiverHearsOneSender) {
+TEST(Routes, EachReceiverHasOneSender) {
   EXPECT_EQ(receivers_of(0, 2, 3), (std::vector<int>{0, 2}));
   EXPECT_EQ(receivers_of(1, 2, 3), (std::vector<int>{1}));
   EXPECT_EQ(receivers_of(0, 3, 2), (std::vector<int>{0}));

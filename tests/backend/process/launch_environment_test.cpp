@@ -55,7 +55,7 @@ void expect_launch(const LaunchEnvironment& launch, const std::string& launcher,
   EXPECT_EQ(launch.port, port);
 }
 
-TEST(LaunchEnvironment, OfEachLauncher) {
+TEST(LaunchEnvironment, IsReadFromEachLauncher) {
   expect_launch(read(kTorchrun), "torchrun", 29500);
   expect_launch(read({{"OMPI_COMM_WORLD_RANK", "9"},
                       {"OMPI_COMM_WORLD_SIZE", "16"},
@@ -71,19 +71,19 @@ TEST(LaunchEnvironment, OfEachLauncher) {
                 "srun", 65535);
 }
 
-TEST(LaunchEnvironment, TorchrunComesBeforeTheLauncherThatItRunsIn) {
+TEST(LaunchEnvironment, TorchrunTakesPrecedenceOverItsLauncher) {
   const LaunchEnvironment launch = read(with(with(kTorchrun, "SLURM_PROCID", "0"), "SLURM_NTASKS", "2"));
   expect_launch(launch, "torchrun", 29500);
 }
 
-TEST(LaunchEnvironment, ThePortIsNotThatOfTorchrunsOwnStore) {
+TEST(LaunchEnvironment, ThePortDiffersFromTorchrunsOwnStore) {
   EXPECT_EQ(read(with(kTorchrun, "TORCHELASTIC_USE_AGENT_STORE", "True")).port, 29501);
   EXPECT_EQ(read(with(kTorchrun, "TORCHELASTIC_USE_AGENT_STORE", "False")).port, 29500);
   EXPECT_EQ(read(with(kTorchrun, "DFLOP_PORT", "7000")).port, 7000);
   EXPECT_EQ(read(without(with(kTorchrun, "DFLOP_PORT", "7000"), "MASTER_PORT")).port, 7000);
 }
 
-TEST(LaunchEnvironment, TheTokenIsWhatTheLauncherCallsTheRunOrDflopToken) {
+TEST(LaunchEnvironment, TheTokenIsTheLaunchersRunIdOrDflopToken) {
   EXPECT_EQ(read(kTorchrun).token, "");
   EXPECT_EQ(read(with(kTorchrun, "TORCHELASTIC_RUN_ID", "none")).token, "");  // torchrun's own default
   EXPECT_EQ(read(with(kTorchrun, "TORCHELASTIC_RUN_ID", "run-7")).token, "run-7");
@@ -109,7 +109,7 @@ TEST(LaunchEnvironment, TheTokenIsWhatTheLauncherCallsTheRunOrDflopToken) {
   }
 }
 
-TEST(LaunchEnvironment, WithoutATokenItIsSaid) {
+TEST(LaunchEnvironment, AMissingTokenIsNoted) {
   EXPECT_EQ(token_note(read(with(kTorchrun, "DFLOP_TOKEN", "a secret"))), "");
   const std::string note = token_note(read(kTorchrun));
   EXPECT_NE(note.find("anyone who reaches node-0:29500"), std::string::npos) << note;

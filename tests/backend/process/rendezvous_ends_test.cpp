@@ -15,7 +15,7 @@
 namespace dflop::testing {
 namespace rendezvous_ends_test {
 
-TEST(RendezvousEnds, AbortReachesThoseWhoWaitAndThoseWhoComeLater) {
+TEST(RendezvousEnds, AbortReachesWaitingAndLaterRanks) {
   std::atomic<int> told = 0;
   const auto ends = run(4, [&](Rendezvous& rendezvous) {
     rendezvous.on_end([&] { ++told; });
@@ -34,7 +34,7 @@ TEST(RendezvousEnds, AbortReachesThoseWhoWaitAndThoseWhoComeLater) {
   EXPECT_EQ(told, 4);
 }
 
-TEST(RendezvousEnds, ARankThatWaitsTooLongEndsTheRunWithWhatEachWaitsFor) {
+TEST(RendezvousEnds, ATimeoutEndsTheRunAndReportsTheWaitOfEachRank) {
   std::latch waits(1);  // rank 2 waits, or is about to
   std::latch over(1);
   const auto ends = run(
@@ -107,7 +107,7 @@ TEST(RendezvousEnds, AKilledProcessEndsTheRunOfTheOthers) {
 }
 
 /// It has said goodbye, so no rank waits for it or for the news of its goodbye.
-TEST(RendezvousEnds, WhoHasLeftMayDieBeforeTheOthersLeave) {
+TEST(RendezvousEnds, ARankThatHasLeftMayDieBeforeTheOthersLeave) {
   const int port = free_port();
   const pid_t third = in_process([&] {
     Rendezvous rendezvous(options_of(2, 3, port));
@@ -133,7 +133,7 @@ TEST(RendezvousEnds, WhoHasLeftMayDieBeforeTheOthersLeave) {
   expect_done(ends);
 }
 
-TEST(RendezvousEnds, ARankZeroThatIsStoppedIsNotWaitedForForEver) {
+TEST(RendezvousEnds, AWaitForAStoppedRankZeroTimesOut) {
   const int port = free_port();
   const pid_t first = in_process([&] {
     Rendezvous rendezvous(options_of(0, 2, port));
@@ -157,7 +157,7 @@ TEST(RendezvousEnds, ARankZeroThatIsStoppedIsNotWaitedForForEver) {
 
 /// Rank 1 has almost timed out when it is first asked, and no longer waits when it is asked again. As asking
 /// takes time, nobody knows in between how long it has waited.
-TEST(RendezvousEnds, AWaitThatEndedInTimeIsNotLateForWhoHearsOfItLater) {
+TEST(RendezvousEnds, AWaitThatEndedInTimeIsNotReportedAsLate) {
   std::latch answered(1);
   const auto ends = run(
       2,
@@ -183,7 +183,7 @@ TEST(RendezvousEnds, AWaitThatEndedInTimeIsNotLateForWhoHearsOfItLater) {
 }
 
 /// The watch of rank 1 does not answer until the run's end is known.
-TEST(RendezvousEnds, TheEndIsHeardOfWhileAWatchIsAsked) {
+TEST(RendezvousEnds, TheEndArrivesWhileAWatchIsAsked) {
   std::latch asked(1);
   std::latch heard(1);
   const auto ends = run(2, [&](Rendezvous& rendezvous) {
@@ -225,7 +225,7 @@ TEST(RendezvousEnds, AWatchThatThrowsEndsTheRun) {
   }
 }
 
-TEST(RendezvousEnds, AFailureIsHeardOfThoughItsProcessEndsAtOnce) {
+TEST(RendezvousEnds, AFailureArrivesEvenIfItsProcessExitsAtOnce) {
   for (const int failing : {0, 1}) {
     const int port = free_port();
     std::vector<pid_t> processes;

@@ -48,7 +48,7 @@ TEST(Rendezvous, AValueIsBytesOfAnySize) {
   }));
 }
 
-TEST(Rendezvous, WhoAsksFirstWaitsForTheValue) {
+TEST(Rendezvous, AnEarlyRequestWaitsForTheValue) {
   expect_done(run(3, [](Rendezvous& rendezvous) {
     if (rendezvous.rank() == 2) {
       rendezvous.get(0, "asked by 0", "the others' question");
@@ -102,7 +102,7 @@ TEST(Rendezvous, MissingRanksAreNamed) {
   }
 }
 
-TEST(Rendezvous, WithoutRankZeroThereIsNothingToReach) {
+TEST(Rendezvous, WithoutRankZeroConnectingFails) {
   const int port = free_port();
   const RankOutcome end = outcome(options_of(1, 2, port, Seconds{0.3}), [](Rendezvous&) {});
   EXPECT_EQ(end.end, End::error);
@@ -120,7 +120,7 @@ TEST(Rendezvous, AnUnknownHostIsAnErrorOfUsage) {
   }
 }
 
-TEST(Rendezvous, APortThatIsTaken) {
+TEST(Rendezvous, AUsedPortIsAnError) {
   const int port = free_port();
   const Descriptor other = listen_on("127.0.0.1", port);
   const RankOutcome end = outcome(options_of(0, 1, port), [](Rendezvous&) {});
@@ -156,7 +156,7 @@ bool is_found_at_loopback(const std::string& name) {
 
 /// 127.0.0.77 represents the address by which other machines know this one. A listener only on 127.0.0.1 is
 /// not reachable there.
-TEST(ListenOn, ANameThatIsLoopbackHereIsFoundFromElsewhere) {
+TEST(ListenOn, ALoopbackNameIsReachableFromOtherMachines) {
   const int port = free_port();
   {
     const Descriptor listener = listen_on("localhost", port);
@@ -207,7 +207,7 @@ TEST(Rendezvous, StrangersChangeNothing) {
   expect_done(ends);
 }
 
-TEST(Rendezvous, ARankOfAnotherRunIsRefusedAndThisOneGoesOn) {
+TEST(Rendezvous, ARankOfAnotherRunIsRejectedAndTheRunContinues) {
   const int port = free_port();
   std::vector<RankOutcome> ends(2);
   std::jthread first([&] { ends[0] = outcome(options_of(0, 2, port), [](Rendezvous&) {}); });
@@ -221,7 +221,7 @@ TEST(Rendezvous, ARankOfAnotherRunIsRefusedAndThisOneGoesOn) {
   expect_done(ends);
 }
 
-TEST(FrameBuffer, FramesComeOutWholeHoweverTheirBytesCome) {
+TEST(FrameBuffer, FramesComeOutWholeWhateverThePieces) {
   Random random(11);
   std::string bytes;
   std::vector<Frame> frames;
@@ -249,7 +249,7 @@ TEST(FrameBuffer, FramesComeOutWholeHoweverTheirBytesCome) {
   EXPECT_EQ(come, frames.size());
 }
 
-TEST(FrameBuffer, RefusesWhatIsNoFrame) {
+TEST(FrameBuffer, RejectsBytesThatAreNoFrame) {
   const std::string good = to_bytes({FrameKind::put, "key", 1, "value"});
   for (std::size_t i = 0; i < 5; ++i) {  // "DFL1" and the kind
     std::string bad = good;

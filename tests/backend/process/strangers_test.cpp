@@ -96,7 +96,7 @@ std::vector<RankOutcome> run_after(const std::string& token, const std::function
   return ends;
 }
 
-TEST(Strangers, AWholeHelloThatClosesEndsNoRun) {
+TEST(Strangers, ClosingAfterHelloEndsNoRun) {
   for (const std::string& token : {std::string(), kToken}) {
     expect_done(run_after(token, [&](int port) {
       for (const char* rank : {"1 3", "2 3", "0 3"}) Stranger(port).hello(rank, token);
@@ -105,7 +105,7 @@ TEST(Strangers, AWholeHelloThatClosesEndsNoRun) {
   }
 }
 
-TEST(Strangers, ARankThatComesAndGoesGivesItsPlaceBack) {
+TEST(Strangers, ARankThatDisconnectsFreesItsPlace) {
   expect_done(run_after("", [&](int port) {
     Stranger(port).join("1 3", "");
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
@@ -113,7 +113,7 @@ TEST(Strangers, ARankThatComesAndGoesGivesItsPlaceBack) {
 }
 
 /// All other ranks are connected: if it counted, the run would seem to be complete.
-TEST(Strangers, AHelloThatStaysIsNotTheLastRank) {
+TEST(Strangers, AnOpenHelloDoesNotCountAsTheLastRank) {
   const int port = free_port();
   std::vector<RankOutcome> ends(2);
   std::jthread first([&] { ends[0] = outcome(options_of(0, 2, port), [](Rendezvous&) {}); });
@@ -131,7 +131,7 @@ TEST(Strangers, AHelloThatStaysIsNotTheLastRank) {
   EXPECT_TRUE(stays.is_closed());
 }
 
-TEST(Strangers, WithoutTheTokenARankIsRefusedAndTakesNoPlace) {
+TEST(Strangers, WithoutTheTokenARankIsRejectedAndTakesNoPlace) {
   std::vector<std::unique_ptr<Stranger>> strangers;  // they stay connected
   expect_done(run_after(kToken, [&](int port) {
     for (const std::string token : {"", "job 4712", "job 471", "job 4711 "}) {
@@ -148,7 +148,7 @@ TEST(Strangers, WithoutTheTokenARankIsRefusedAndTakesNoPlace) {
   }));
 }
 
-TEST(Strangers, ATokenIsRefusedWhereRankZeroHasNone) {
+TEST(Strangers, ATokenIsRejectedWhereRankZeroHasNone) {
   expect_done(run_after("", [&](int port) {
     const RankOutcome other = outcome(with_token(1, 3, port), [](Rendezvous&) {});
     EXPECT_EQ(other.end, End::error);
@@ -157,7 +157,7 @@ TEST(Strangers, ATokenIsRefusedWhereRankZeroHasNone) {
 }
 
 /// After hello, a rank waits for its welcome. A client that sends anything else is not a rank.
-TEST(Strangers, WhoGoesOnBeforeAllHaveMetGivesItsPlaceBack) {
+TEST(Strangers, SendingBeforeTheWelcomeFreesThePlace) {
   const std::vector<std::string> wrong = {
       to_bytes({FrameKind::abort, "", 0, "from outside"}),
       to_bytes({FrameKind::put, "broadcast 0", 1, "wrong"}), to_bytes({FrameKind::bye, "", 0, ""}),
@@ -189,7 +189,7 @@ TEST(Strangers, TheOldestSilentConnectionIsClosedForTheNext) {
   }));
 }
 
-TEST(Strangers, NobodyListensOnceAllHaveMet) {
+TEST(Strangers, ThePortClosesOnceAllHaveMet) {
   const int port = free_port();
   std::latch met(3);
   std::latch tried(1);
@@ -237,7 +237,7 @@ std::unique_ptr<Stranger> rank_one(int port, int ranks) {
 }
 
 /// It requests more than a connection buffers, so the server must keep the rest.
-TEST(Strangers, ARankThatReadsNothingHoldsUpNobody) {
+TEST(Strangers, ARankThatReadsNothingBlocksNoOther) {
   const int port = free_port();
   std::vector<RankOutcome> ends(3);
   std::atomic<int> words = 0;
@@ -272,7 +272,7 @@ TEST(Strangers, ARankThatReadsNothingHoldsUpNobody) {
   }
 }
 
-TEST(Strangers, ARankThatTakesNothingForTheTimeoutIsLost) {
+TEST(Strangers, ARankThatReadsNothingUntilTheTimeoutIsLost) {
   const int port = free_port();
   RankOutcome end;
   std::jthread first([&] {
@@ -293,7 +293,7 @@ TEST(Strangers, ARankThatTakesNothingForTheTimeoutIsLost) {
   expect_says(end.message, "rank 1 is gone");
 }
 
-TEST(Strangers, ARankThatPutsWithoutEndEndsTheRunWithTheReason) {
+TEST(Strangers, ARankThatPutsEndlesslyEndsTheRunWithTheReason) {
   const int port = free_port();
   RankOutcome end;
   std::jthread first([&] {
@@ -309,7 +309,7 @@ TEST(Strangers, ARankThatPutsWithoutEndEndsTheRunWithTheReason) {
   expect_says(end.message, std::to_string(kMaxKeysOfRank));
 }
 
-TEST(Strangers, AFrameSaysAtMostWhatItsKindMay) {
+TEST(Strangers, FramesHaveASizeLimitPerKind) {
   const auto is_refused = [](const Frame& frame, std::uint64_t bytes, std::uint64_t most) {
     FrameBuffer buffer;
     buffer.append(head_bytes(frame, bytes));
@@ -402,7 +402,7 @@ std::string random_bytes(Random& random) {
 }
 
 /// Clients without the token send anything, from before the meeting until after it.
-TEST(Strangers, ATrueRunIsDoneBesideAStorm) {
+TEST(Strangers, ARunCompletesDuringAStormOfStrangers) {
   constexpr int kRanks = 4;
   const int port = free_port();
   std::atomic<bool> over = false;
@@ -450,7 +450,7 @@ class StrangersInState : public ::testing::TestWithParam<State> {};
 
 /// The real ranks exchange their values or learn of the end. No rank receives a value that is not its
 /// owner's.
-TEST_P(StrangersInState, AnythingMayCome) {
+TEST_P(StrangersInState, AnyInputIsTolerated) {
   for (std::uint64_t seed = 0; seed < 15; ++seed) {
     const State state = GetParam();
     const bool before =
@@ -510,7 +510,7 @@ INSTANTIATE_TEST_SUITE_P(All, StrangersInState,
                                            State::met, State::left, State::ended));
 
 /// A stranger that listens in place of rank 0 may answer anything, before and after its welcome.
-TEST(Strangers, ARankSurvivesWhoeverListens) {
+TEST(Strangers, ARankSurvivesAnyListener) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     const int port = free_port();
     const Descriptor listener = listen_on("127.0.0.1", port);

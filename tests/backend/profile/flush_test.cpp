@@ -94,7 +94,7 @@ TEST(ProfilerFlush, OneRankFlushesAndItsGroupWaitsForIt) {
   for (int rank = 2; rank < 4; ++rank) EXPECT_EQ(world.deeds(rank).begins, 0) << rank;
 }
 
-TEST(ProfilerFlush, ARankOfItsOwnWaitsForNobody) {
+TEST(ProfilerFlush, ARankWithoutAGroupDoesNotWait) {
   CachedRanks world;
   measure(world, 1);
   EXPECT_GT(world.deeds(0).largest_buffer, static_cast<std::size_t>(kCache.count));

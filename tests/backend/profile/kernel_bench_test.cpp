@@ -48,7 +48,7 @@ TEST_F(KernelBenchTest, RunsEveryVariantOfEveryOperation) {
 }
 
 /// Activations have no inner size, by which the budget is usually divided.
-TEST_F(KernelBenchTest, TunesActivationsAlone) {
+TEST_F(KernelBenchTest, TunesOnlyActivations) {
   std::vector<TunedCall> calls;
   for (const KernelOperation operation : {KernelOperation::gelu, KernelOperation::swiglu_backward}) {
     KernelCall call = small_call(operation);
@@ -65,7 +65,7 @@ TEST_F(KernelBenchTest, TunesActivationsAlone) {
 }
 
 // A call that is too large, or a signal, does not discard earlier measurements.
-TEST_F(KernelBenchTest, KeepsWhatWasMeasuredWithoutMemoryAndWhereItIsStopped) {
+TEST_F(KernelBenchTest, KeepsMeasurementsIfMemoryEndsOrItIsStopped) {
   KernelCall large = small_call(KernelOperation::linear);
   large.tokens = std::int64_t{1} << 30;
   large.inner = large.outer = 1 << 20;  // 2^50 values
@@ -87,7 +87,7 @@ TEST_F(KernelBenchTest, KeepsWhatWasMeasuredWithoutMemoryAndWhereItIsStopped) {
 
 // The small call runs first, whatever the budget. Extrapolated from it, 2^33 multiplications take more than a
 // nanosecond.
-TEST_F(KernelBenchTest, LeavesOutWhatWouldTakeLongerThanTheBudget) {
+TEST_F(KernelBenchTest, SkipsCallsThatWouldExceedTheBudget) {
   KernelCall large = small_call(KernelOperation::linear);
   large.tokens = large.inner = large.outer = 1 << 11;
   KernelTable table(rank_.kernels->variant_names());

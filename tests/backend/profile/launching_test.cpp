@@ -62,7 +62,7 @@ using Points = std::vector<std::pair<std::int64_t, std::int64_t>>;
 
 /// Points double from 16 on; the last is the max in multiples of 16: 608 and 112. Attention has points at 256
 /// tokens and at the max, in whole sequences: 3 of 80 are 240, 7 of 80 are 560.
-TEST(ProfilerOfLaunches, GoesToTheMostOfEachModule) {
+TEST(ProfilerOfLaunches, MeasuresUpToTheMaxOfEachModule) {
   LaunchingRanks world;
   const ProfileTables profile = measured(world, Seconds(20));
   EXPECT_TRUE(launches_kernels(profile));
@@ -91,7 +91,7 @@ TEST(ProfilerOfLaunches, MeasuresTheLargestPointsFirst) {
 }
 
 /// The host device has no launches, so its times have no separate host part.
-TEST(ProfilerOfLaunches, LeavesHostsAsTheyAre) {
+TEST(ProfilerOfLaunches, DoesNotSplitTimesOfHosts) {
   HostWorld world(2);
   const ProfileTables profile = measured(world, Seconds(20));
   EXPECT_FALSE(launches_kernels(profile));

@@ -78,7 +78,7 @@ class WatchedWorld final : public World {
 };
 
 /// The second rank of the tp group finishes while the first still measures its optimizer.
-TEST(ProfilerNeighbours, RestWhileTheOptimizerIsAloneAndWorkBesideIt) {
+TEST(ProfilerNeighbours, IdleWhileTheOptimizerRunsAloneElseOverlapWithIt) {
   Seen seen;
   ProfilerOptions options;
   options.budget = Seconds(0.05);

@@ -141,7 +141,7 @@ std::unique_ptr<World> whole_world(int ranks, int cores) {
 }
 
 /// The profile covers one of three cores and all of them, at tp 1 and, on two devices, at tp 2.
-TEST(Profiler, MeasuresPartsOfDevicesBesideNeighbours) {
+TEST(Profiler, MeasuresPartsOfDevicesNextToNeighbors) {
   const std::unique_ptr<World> world = whole_world(2, 3);
   ProfilerOptions options = options_for_parts({1.0 / 3, 1}, 3);
   options.modes = {{1, false}, {2, false}};

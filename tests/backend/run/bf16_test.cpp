@@ -28,7 +28,7 @@ bool is_rounded(double value) {
 
 /// Each value has a relative rounding error of up to 2^-9, about a hundred times from the pixels to their
 /// gradients. A wrong sum would cause an error as large as the gradients.
-TEST(LiveBf16, GradientsAreThoseOfF32ToRounding) {
+TEST(LiveBf16, GradientsEqualF32ExceptForRounding) {
   const std::vector<Sample> samples = live_samples(12, 5);
   LiveRun reference(uniform_plan(1, 1, 1, 1), samples, DType::f32);
   const double loss = reference.step(false).loss;
@@ -44,7 +44,7 @@ TEST(LiveBf16, GradientsAreThoseOfF32ToRounding) {
 }
 
 /// Masters start as the unrounded f32 weights, and follow the weights of an f32 run.
-TEST(LiveBf16, MastersAreTheWeightsOfF32) {
+TEST(LiveBf16, MastersEqualTheWeightsOfF32) {
   const std::vector<Sample> samples = live_samples(12, 5);
   for (const Plan& plan : plans()) {
     LiveRun reference(plan, samples, DType::f32);
@@ -71,7 +71,7 @@ TEST(LiveBf16, MastersAreTheWeightsOfF32) {
 
 /// Masters and moments are the complete state. A run of another plan that loads them has the same bits, and
 /// its weights are the rounded masters, as its loss shows.
-TEST(LiveBf16, AnotherPlanGoesOnFromMasters) {
+TEST(LiveBf16, AnotherPlanResumesFromMasters) {
   const std::vector<Sample> samples = live_samples(12, 5);
   LiveRun run(uniform_plan(1, 1, 2, 2), samples, DType::bf16);
   for (int step = 1; step <= 2; ++step) run.step(true, step);

@@ -69,7 +69,7 @@ TEST_P(LiveEvaluation, ChangesNothing) {
 INSTANTIATE_TEST_SUITE_P(Families, LiveEvaluation, ::testing::ValuesIn(families()), testing::name_of);
 
 /// Of eight microbatches, each rank holds the activations of only one. A step of GPipe holds all of them.
-TEST(LiveEvaluationMemory, ActivationsGoAfterUse) {
+TEST(LiveEvaluationMemory, ActivationsAreFreedAfterUse) {
   Plan plan = testing::uniform_plan(1, 1, 1, 8);
   plan.order = OrderKind::gpipe;
   LiveRun run(plan, testing::live_samples(8, 5), DType::f32);

@@ -71,7 +71,7 @@ TEST(LiveFailures, ARankWithoutMemoryEndsTheRun) {
   }
 }
 
-TEST(LiveFailures, AWorldOfOtherRanks) {
+TEST(LiveFailures, AWorldWithOtherRanksIsRejected) {
   const Plan plan = uniform_plan(1, 1, 2, 2);
   const ModelSpec model = live_model();
   const auto world = std::make_unique<HostWorld>(3);
@@ -80,7 +80,7 @@ TEST(LiveFailures, AWorldOfOtherRanks) {
   expect_says(message, "3");
 }
 
-TEST(LiveFailures, AProgramOfAnotherPlan) {
+TEST(LiveFailures, AProgramOfAnotherPlanIsRejected) {
   LiveRun run(uniform_plan(1, 1, 2, 2), live_samples(4, 5), DType::f32);
   LiveRun other(disaggregated_plan({1, 1, 1, {}}, {1, 1, 1, {}}, 2), live_samples(4, 5), DType::f32);
   run.program = other.program;  // also a program of two ranks
@@ -132,7 +132,7 @@ TEST(LiveFailures, HeadsThatCannotBeComputed) {
   expect_says(refusal_of(uniform_plan(1, 1, 1, 2), model), "vocabulary");
 }
 
-TEST(LiveFailures, SamplesWithoutWhatTheyAskFor) {
+TEST(LiveFailures, SamplesWithMissingSequencesAreRejected) {
   LiveRun run(uniform_plan(1, 1, 1, 1), live_samples(2, 5), DType::f32);
   run.samples[1].encoder_sequences.clear();
   expect_says(refusal([&] { run.step(true); }), "sample 's1'");

@@ -129,7 +129,7 @@ TEST_P(LiveGradient, IsTheSlopeOfTheLoss) {
 }
 
 /// The encoder gets a gradient only if its tokens are used for a trained token.
-TEST_P(LiveGradient, ReachesTheEncoderWhereItsTokensAreUsed) {
+TEST_P(LiveGradient, ReachesTheEncoderIfItsTokensAreUsed) {
   bool used = false;
   for (const Sample& sample : GetParam().samples) {
     used = used || (sample.encoder_output_tokens > 0 && loss_tokens(sample) > 0);

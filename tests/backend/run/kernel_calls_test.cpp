@@ -46,7 +46,7 @@ std::size_t group_of(const Program& program, int rank) {
   return program.groups.size();
 }
 
-TEST(LiveKernelCalls, AreThoseThatTheStagesSay) {
+TEST(LiveKernelCalls, EqualThePredictedCallsOfTheStages) {
   Random random(3);
   for (int draw = 0; draw < 12; ++draw) {
     const Layout layout = draw % 2 == 0 ? Layout::disaggregated : Layout::uniform;
@@ -69,7 +69,7 @@ TEST(LiveKernelCalls, AreThoseThatTheStagesSay) {
   }
 }
 
-TEST(LiveKernelCalls, OfDefaultChoicesGiveTheBitsOfNoChoice) {
+TEST(LiveKernelCalls, OfDefaultChoicesDoNotChangeBits) {
   const std::vector<Sample> samples = testing::live_samples(6, 1);
   LiveRun without(testing::uniform_plan(2, 1, 1, 2), samples, DType::f32);
   LiveRun with(testing::uniform_plan(2, 1, 1, 2), samples, DType::f32);
@@ -82,7 +82,7 @@ TEST(LiveKernelCalls, OfDefaultChoicesGiveTheBitsOfNoChoice) {
   EXPECT_TRUE(with.step(true, 3).kernels.front().empty());  // without choices, guides are not called
 }
 
-TEST(LiveKernelCalls, AreLearnedFromByAllRanks) {
+TEST(LiveKernelCalls, TeachThePlannerOnAllRanks) {
   LiveRun run(testing::uniform_plan(2, 1, 2, 2), testing::live_samples(8, 2), DType::f32);
   KernelPlanner planner(KernelMode::learn, KernelTable(run.executor->variant_names()));
   std::map<KernelKey, std::int64_t> callers;  // ranks that call a key, the same in every step

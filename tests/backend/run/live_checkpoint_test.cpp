@@ -71,7 +71,7 @@ std::vector<ModelSpec> models() {
   return {testing::live_model(), testing::uneven_model()};
 }
 
-TEST_F(LiveCheckpoint, AnyPlanGoesOnFromAnyOther) {
+TEST_F(LiveCheckpoint, AnyPlanResumesFromAnyOther) {
   const std::vector<Sample> samples = live_samples(12, 5);
   const std::vector<Plan> all = plans();
   for (const ModelSpec& model : models()) {
@@ -90,7 +90,7 @@ TEST_F(LiveCheckpoint, AnyPlanGoesOnFromAnyOther) {
   }
 }
 
-TEST_F(LiveCheckpoint, ARunThatGoesOnIsTheRunThatHadNotStopped) {
+TEST_F(LiveCheckpoint, AResumedRunEqualsAnUninterruptedOne) {
   const std::vector<Sample> samples = live_samples(12, 5);
   const Plan plan = uniform_plan(2, 1, 2, 2);
   for (const ModelSpec& model : models()) {
@@ -141,7 +141,7 @@ TEST_F(LiveCheckpoint, EachValueIsWrittenOnceByARankThatHoldsIt) {
   }
 }
 
-TEST_F(LiveCheckpoint, AModelOfOtherSizesIsRefused) {
+TEST_F(LiveCheckpoint, AModelOfOtherSizesIsRejected) {
   const std::vector<Sample> samples = live_samples(12, 5);
   const Plan plan = uniform_plan(1, 1, 1, 1);
   LiveRun writer(plan, samples, DType::f32);

@@ -61,7 +61,7 @@ class LivePlans : public ::testing::TestWithParam<Family> {
   }
 };
 
-TEST_P(LivePlans, AreOneRankWithTheWholeBatch) {
+TEST_P(LivePlans, EqualOneRankWithTheWholeBatch) {
   for_each_case(kCases, [](const RandomCase& c) {
     LiveRun reference = reference_run(c);
     LiveRun run = live_run(c);
@@ -80,7 +80,7 @@ TEST_P(LivePlans, AreOneRankWithTheWholeBatch) {
 }
 
 /// Threads arrive in any order, but sums have a fixed order.
-TEST_P(LivePlans, AreTheSameBitsAgain) {
+TEST_P(LivePlans, RepeatToTheBit) {
   for_each_case(testing::rounds(3), [](const RandomCase& c) {
     LiveRun one = live_run(c);
     LiveRun other = live_run(c);

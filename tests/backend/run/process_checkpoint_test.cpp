@@ -151,7 +151,7 @@ std::vector<std::string> refusals_of_a_save(const std::string& folder) {
 }
 
 /// The rank that could write does not continue as if there were a checkpoint, and no files are left.
-TEST_F(LiveProcesses, AllEndWhereOneCannotWrite) {
+TEST_F(LiveProcesses, AllEndIfOneCannotWrite) {
   const std::vector<std::string> messages = refusals_of_a_save<LonelyProcess>(folder_);
   ASSERT_EQ(messages.size(), 2U);
   EXPECT_EQ(messages[0], messages[1]);
@@ -160,7 +160,7 @@ TEST_F(LiveProcesses, AllEndWhereOneCannotWrite) {
 }
 
 /// The same if the leading process cannot rename the checkpoint.
-TEST_F(LiveProcesses, AllEndWhereTheLeadingOneCannotWrite) {
+TEST_F(LiveProcesses, AllEndIfTheLeadingOneCannotWrite) {
   fs::create_directories(folder_ + "/run/step-00000001/in the way");
   const std::vector<std::string> messages = refusals_of_a_save<HostProcess>(folder_ + "/run");
   ASSERT_EQ(messages.size(), 2U);

@@ -88,7 +88,7 @@ std::pair<std::vector<Snapshot>, std::vector<double>> backward_of(const ModelSpe
 }
 
 /// A step starts its sums from zero: it neither reads nor keeps the NaNs of before the step.
-TEST(LiveReduction, NoGradientOfTheStepBeforeIsRead) {
+TEST(LiveReduction, NoGradientOfThePreviousStepIsRead) {
   const auto [snapshots, expected] = backward_of(testing::live_model());
   const auto [other_snapshots, found] =
       backward_of(testing::live_model(), std::numeric_limits<double>::quiet_NaN());
@@ -97,7 +97,7 @@ TEST(LiveReduction, NoGradientOfTheStepBeforeIsRead) {
 
 /// Each of the seven layers completes more gradients, and complete gradients no longer change. After the last
 /// layer, all gradients are complete except the gradients of patches and norms, which come first.
-TEST(LiveReduction, WhatIsCompleteStays) {
+TEST(LiveReduction, CompleteGradientsNoLongerChange) {
   const auto [snapshots, all] = backward_of(testing::live_model());
   ASSERT_EQ(snapshots.size(), 7U);
   std::size_t known = 0;

@@ -127,7 +127,7 @@ TEST_P(LiveSemantics, OverSteps) {
   }
 }
 
-TEST(UnequalShares, AreOfOneModel) {
+TEST(UnequalShares, StillTrainOneModel) {
   ModelSpec model = testing::uneven_model();
   const std::vector<Sample> samples = live_samples(12, 5);
   for (const std::int64_t logits : {0, 100}) {

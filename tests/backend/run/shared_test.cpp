@@ -46,7 +46,7 @@ void expect_same_bits(const Plan& plan, int cores, const Plan& other, int other_
 }
 
 /// Kernels use the same chunks with one, two or three cores, also with more threads than processors.
-TEST(LiveSharedPlans, DoNotDependOnTheShareToTheBit) {
+TEST(LiveSharedPlans, AreBitIdenticalForAnyShare) {
   const Plan half = shared_plan(kOne, kOne, 0.5, 3);
   for (const double share : {0.01, 0.25, 0.75, 0.99}) {
     SCOPED_TRACE(share);
@@ -56,7 +56,7 @@ TEST(LiveSharedPlans, DoNotDependOnTheShareToTheBit) {
 }
 
 /// The placement of ranks does not matter either: the same ranks on one device each give the same results.
-TEST(LiveSharedPlans, AreDisaggregatedOnesToTheBit) {
+TEST(LiveSharedPlans, AreBitIdenticalToDisaggregatedPlans) {
   const Plan shared = shared_plan({1, 1, 2, {}}, {2, 1, 1, {}}, 0.5, 3);
   const Plan apart = testing::disaggregated_plan({1, 1, 2, {}}, {2, 1, 1, {}}, 3);
   expect_same_bits(shared, 4, apart, 2);
@@ -80,7 +80,7 @@ std::string refusal(const Plan& plan, const WorldOptions& options) {
   return "";
 }
 
-TEST(LiveSharedPlans, NeedAWorldThatPlacesThem) {
+TEST(LiveSharedPlans, NeedAWorldThatSupportsThem) {
   const Plan shared = shared_plan(kOne, kOne, 0.5, 3);
   EXPECT_NE(refusal(shared, {}).find("but the ranks of host have one device each"), std::string::npos);
   WorldOptions options;
@@ -94,7 +94,7 @@ TEST(LiveSharedPlans, NeedAWorldThatPlacesThem) {
 }
 
 /// A timeline records that ranks share devices. Its simulation needs this.
-TEST(LiveSharedPlans, HaveTimelinesThatSaySo) {
+TEST(LiveSharedPlans, AreMarkedInTimelines) {
   LiveRun run = run_on(shared_plan(kOne, kOne, 0.25, 3), 4);
   const Timeline timeline = run.step(true).timeline;
   EXPECT_EQ(timeline.shared_gpus, 1);

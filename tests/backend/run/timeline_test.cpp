@@ -107,7 +107,7 @@ TEST(LiveTimeline, LiesInItsMakespan) {
   }
 }
 
-TEST(LiveTimeline, DoesOneThingAtATimeOnAStream) {
+TEST(LiveTimeline, RunsOneSpanAtATimeOnAStream) {
   for (const auto& [program, timeline] : recordings()) {
     for (const Group& group : program.groups) {
       for (const Stream stream : {Stream::compute, Stream::collective}) {
@@ -177,7 +177,7 @@ TEST(LiveTimeline, CollectivesBeginTogether) {
   EXPECT_GT(collectives, 0U);
 }
 
-TEST(LiveTimeline, MemoryComesAndGoes) {
+TEST(LiveTimeline, MemoryIsAllocatedAndFreed) {
   for (const auto& [program, timeline] : recordings()) {
     for (const GroupUsage& usage : timeline.groups) {
       std::vector<MemoryPoint> points;
@@ -205,14 +205,14 @@ TEST(LiveTimeline, MemoryComesAndGoes) {
   }
 }
 
-TEST(LiveTimeline, GoesThroughItsFile) {
+TEST(LiveTimeline, ReadsBackFromItsFile) {
   for (const auto& [program, timeline] : recordings()) {
     EXPECT_EQ(parse_timeline(to_json(timeline), "timeline"), timeline);
   }
 }
 
 /// The program rebuilt from the timeline, which recorded_program() verifies, equals the program that was run.
-TEST(LiveTimeline, IsOfTheProgramThatWasRun) {
+TEST(LiveTimeline, MatchesTheProgramThatRan) {
   for (const auto& [program, timeline] : recordings()) {
     const RecordedProgram recorded = recorded_program(timeline);
     EXPECT_EQ(recorded.program.instructions, program.instructions);

@@ -8,7 +8,7 @@
 namespace dflop {
 namespace worlds_test {
 
-TEST(Worlds, TheHostIsThere) {
+TEST(Worlds, TheHostIsAvailable) {
   const auto world = make_world("host", 3);
   EXPECT_EQ(world->device_name(), "host");
   EXPECT_EQ(world->ranks(), 3);
@@ -27,7 +27,7 @@ TEST(Worlds, AnotherNameIsAnErrorOfUsage) {
 
 /// Every kind in the table is found by its name, and makes a World with the requested number of ranks in one
 /// process or names the missing requirement.
-TEST(Worlds, EveryKindMakesItsWorldOrSaysWhyNot) {
+TEST(Worlds, EveryKindMakesItsWorldOrNamesAMissingRequirement) {
   for (const WorldKind& kind : world_kinds()) {
     const std::string name(kind.name);
     EXPECT_EQ(&world_kind(name), &kind);
@@ -45,7 +45,7 @@ TEST(Worlds, EveryKindMakesItsWorldOrSaysWhyNot) {
 }
 
 /// As in `dflop devices`: either a GPU is usable, or both explain why not.
-TEST(Worlds, AGpuIsThereOrItsAbsenceIsExplained) {
+TEST(Worlds, AGpuIsUsableOrItsAbsenceIsExplained) {
   std::string reason;
   try {
     cuda_devices();

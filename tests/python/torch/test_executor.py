@@ -103,18 +103,18 @@ PLANS = [
 ]
 
 
-def test_gradients_with_one_dp_rank_are_those_of_one_process_to_the_bit(server):
+def test_gradients_with_one_dp_rank_are_bit_identical_to_one_process(server):
     # Microbatches add up in the same order on each rank. A split backward sums within a microbatch in another order.
     tolerances = [1e-14 if plan["schedule"].startswith("zb") else 0.0 for plan in PLANS]
     check_gradients(PLANS, torch.float64, tolerances, server)
 
 
-def test_gradients_of_random_plans_are_those_of_one_process(server):
+def test_gradients_of_random_plans_equal_one_process(server):
     plans = [random_plan(random.Random(seed)) for seed in range(20)]
     check_gradients(plans, torch.float32, [1e-6] * len(plans), server)
 
 
-def test_gradients_of_planned_plans_are_those_of_one_process(server, tmp_path):
+def test_gradients_of_planned_plans_equal_one_process(server, tmp_path):
     # Half of the planners' plans clip, far below the norm of the model's gradients.
     plans = [plan for _, plan in planned(tmp_path)]
     assert sum(bool(plan.get("clip_gradients")) for plan in plans) == 20
@@ -211,7 +211,7 @@ def adapters_after_steps(rank, world, program):
 
 
 @pytest.mark.parametrize("bucket", [None, 1])
-def test_optimizers_leave_alone_what_no_rank_used(bucket, server):
+def test_optimizers_skip_parameters_that_no_rank_used(bucket, server):
     # AdamW with the same gradient twice, 1 of 4 tokens, steps by its learning rate after subtracting lr * weight_decay
     # = 0.01 of the value: 1 - 0.01 - 0.1 = 0.89, then 0.89 * 0.99 - 0.1. In the third step no rank uses the adapter.
     # With a gradient of zeros it would still move by its momentum.
@@ -286,7 +286,7 @@ def one_after_the_other(rank, world, plan, program, batch):
         return losses, threads, [str(one.message) for one in said], str(error)
 
 
-def test_an_executor_that_is_closed_leaves_nothing(server):
+def test_a_closed_executor_leaves_nothing(server):
     plan = make_plan("uniform", "1f1b", (1, 2), (1, 2), 2, 4)
     plan["zero1"] = True
     samples = make_samples(4, 0)
@@ -310,7 +310,7 @@ def refusals(rank, world, cases):
     return found
 
 
-def test_what_the_executor_was_not_told_is_refused(server, tmp_path):
+def test_arguments_that_contradict_the_plan_are_rejected(server, tmp_path):
     samples = make_samples(4, 0)
     plain = make_plan("uniform", "1f1b", (1, 1), (1, 1), 2, 4)
     clips = {**plain, "clip_gradients": True}
@@ -334,7 +334,7 @@ def test_what_the_executor_was_not_told_is_refused(server, tmp_path):
         assert "tied: expected a plan that sums embedding and head, or has both in one stage" in no_pair
 
 
-def test_plans_that_the_executor_does_not_run_are_refused(server, tmp_path):
+def test_unsupported_plans_are_rejected(server, tmp_path):
     plain = make_plan("disaggregated", "1f1b", (1, 2), (1, 1), 2, 4)
     dflop.write_samples(tmp_path / "samples.json", make_samples(4, 0))
     asked = {"model": "small-vlm", "cluster": write_cluster(tmp_path, 2), "data": tmp_path / "samples.json", "gbs": 4}
@@ -365,7 +365,7 @@ def shares_a_parameter(rank, world, program):
     Executor(program, lambda stage: torch.nn.Sequential(shared), inputs=None, loss=None)
 
 
-def test_stages_that_share_a_parameter_are_refused(server):
+def test_stages_that_share_a_parameter_are_rejected(server):
     plan = make_plan("uniform", "interleaved", (1, 1), (1, 1), 2, 4, chunks=2)
     with pytest.raises(RanksFailed) as failed:
         run_ranks(1, shares_a_parameter, make_program(plan, make_samples(4, 0), server))
@@ -396,7 +396,7 @@ def refusals_of_twins(rank, world, program, differences):
     return said
 
 
-def test_modules_that_differ_over_dp_ranks_are_refused_on_all(server):
+def test_modules_that_differ_over_dp_ranks_are_rejected_on_all(server):
     # In order: a.weight, a.bias, b.weight, b.bias, 0 to 3. All ranks continue, as none waits for another.
     plan = make_plan("uniform", "1f1b", (1, 2), (1, 2), 2, 4)
     program = make_program(plan, make_samples(4, 0), server)
@@ -426,7 +426,7 @@ def trains_f16(rank, world, program):
     os._exit(0)  # without torch.distributed there is nothing to tear down together
 
 
-def test_weights_in_f16_are_refused(server):
+def test_weights_in_f16_are_rejected(server):
     plan = make_plan("uniform", "1f1b", (1, 1), (1, 1), 2, 4)
     with pytest.raises(RanksFailed, match="ended with exit code 0"):  # not with the error of pytest.raises
         run_ranks(1, trains_f16, make_program(plan, make_samples(4, 0), server))
@@ -443,7 +443,7 @@ def drawn_batches(rank, world, plan, samples):
         return drawn, str(error)
 
 
-def test_all_ranks_get_the_batches_of_the_first(server):
+def test_all_ranks_get_the_first_ranks_batches(server):
     plan = make_plan("uniform", "1f1b", (2, 1), (2, 1), 2, 4)
     samples = make_samples(13, 0)
     wanted = [(batch.step, batch.indices) for batch in dflop.PlanSampler(plan, samples)]
@@ -510,7 +510,7 @@ def executor_stages(plan):
     return Program(opened["program"]).stages
 
 
-def test_programs_of_a_plan_with_another_order_are_refused(server):
+def test_programs_of_a_plan_with_another_order_are_rejected(server):
     samples = make_samples(4, 0)
     plan = make_plan("uniform", "1f1b", (2, 1), (2, 1), 2, 4)
     elsewhere = json.loads(json.dumps({**plan, "planner": "another", "cluster": "h100:1"}))
@@ -534,7 +534,7 @@ def plans_of_ranks(rank, world, cases):
     return said
 
 
-def test_ranks_with_different_plans_are_refused(server, tmp_path):
+def test_ranks_with_different_plans_are_rejected(server, tmp_path):
     plan = make_plan("uniform", "1f1b", (3, 1), (3, 1), 3, 6)
     gpipe = {**plan, "schedule": "gpipe"}
     written = tmp_path / "plan.json"
@@ -593,7 +593,7 @@ def failing_step(rank, world, program, batch, culprit, how):
 
 
 @pytest.mark.parametrize("culprit, how", [(0, "raises"), (3, "raises"), (1, "dies"), (4, "dies")])
-def test_all_ranks_stop_and_say_which_was_first(culprit, how, server):
+def test_all_ranks_stop_and_name_the_first_failure(culprit, how, server):
     plan = make_plan("disaggregated", "1f1b", (1, 2), (3, 1), 4, 12, bucket=2000)
     samples = make_samples(12, 0)
     program = make_program(plan, samples, server)
@@ -651,7 +651,7 @@ def living_on(rank, world, program, folder, how):
         ("closes", "rank 1 failed: it closed its executor after 1 step, but rank 0 is at step 1, receive of stage 0"),
     ],
 )
-def test_a_rank_that_waits_learns_of_one_that_failed_and_lives_on(how, message, server, tmp_path):
+def test_a_waiting_rank_learns_of_a_failure_and_survives(how, message, server, tmp_path):
     # Rank 0 waits for the gradients of its first microbatch, on a connection that torch.distributed keeps open.
     plan = make_plan("uniform", "1f1b", (2, 1), (2, 1), 4, 12)
     program = make_program(plan, make_samples(12, 0), server)
@@ -672,7 +672,7 @@ class Store:
     "ranks, lost, said",
     [(2, 1, "rank 0 lost it at step 3 (E: gone)"), (3, None, "one of 1, 2: rank 0 lost it at step 3 (E: gone)")],
 )
-def test_what_a_rank_lost_while_it_spoke_to_all_is_one_of_the_others(ranks, lost, said):
+def test_a_peer_lost_during_a_broadcast_is_one_of_the_others(ranks, lost, said):
     # The first rank, as the source of a broadcast, names only itself as the other end.
     board = object.__new__(Board)
     board._store, board._rank, board._ranks = Store(), 0, ranks
@@ -797,7 +797,7 @@ def wrong_steps(rank, world, programs, what):
         ("program", "program: expected the program of the other ranks"),
     ],
 )
-def test_what_would_train_something_else_stops_all_ranks(what, message, server):
+def test_steps_that_would_change_the_result_stop_all_ranks(what, message, server):
     plan = make_plan("uniform", "1f1b", (2, 1), (2, 1), 2, 3)
     plan["encoder"]["layers"], plan["llm"]["layers"] = [4, 0], [1, 5]  # both stages have rows of the LLM
     # One microbatch has the long sample and so one row, the other one two; or the reverse.
@@ -897,7 +897,7 @@ def with_a_norm_of_nan(rank, world, program, batch):
     return found
 
 
-def test_a_norm_that_is_no_number_stops_all_optimizers(server):
+def test_a_norm_that_is_not_finite_stops_all_optimizers(server):
     plan = {**make_plan("uniform", "1f1b", (2, 1), (2, 1), 2, 4), "clip_gradients": True}
     samples = make_samples(4, 0)
     program = make_program(plan, samples, server)
@@ -987,7 +987,7 @@ def warned_of_recomputation(rank, world, plan):
     return found
 
 
-def test_plans_that_recompute_are_warned_of_unless_the_modules_do_it():
+def test_plans_that_recompute_warn_unless_the_modules_do():
     for recomputation in ("full", "selective"):
         plan = {**make_plan("uniform", "1f1b", (1, 1), (1, 1), 2, 4), "recomputation": recomputation}
         ((said, nothing),) = run_ranks(1, warned_of_recomputation, plan)
@@ -1018,7 +1018,7 @@ def warned_of_buffers(rank, world, program, batch):
     return found
 
 
-def test_buffers_that_differ_over_dp_ranks_are_warned_of_once(server):
+def test_buffers_that_differ_over_dp_ranks_warn_once(server):
     samples = make_samples(8, 0)
     program = make_program(make_plan("uniform", "1f1b", (1, 2), (1, 2), 2, 8), samples, server)
     (first, nothing), *others = run_ranks(2, warned_of_buffers, program, (samples, torch.float32))
@@ -1052,7 +1052,7 @@ def reductions(rank, world):
         return sums, str(error)
 
 
-def test_reductions_follow_what_trains_and_refuse_gradients_that_come_twice():
+def test_reductions_cover_trained_parameters_and_reject_repeated_gradients():
     # The first layer's weights get x, 1 and 2 on the two ranks, and its biases 1 each. The second layer's weights get 2
     # x + 1 = 3 and 5.
     for sums, error in run_ranks(2, reductions):

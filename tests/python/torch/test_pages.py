@@ -184,7 +184,7 @@ def on_each_rank(rank, world, folder):
     return len(losses)
 
 
-def test_own_modules_are_profiled_planned_trained_and_recorded(tmp_path):
+def test_user_modules_are_profiled_planned_trained_and_recorded(tmp_path):
     torch.set_num_threads(1)
     vlm = example()
     (tmp_path / "my-model.json").write_text(Path(vlm.MODEL).read_text())

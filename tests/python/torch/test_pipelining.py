@@ -188,7 +188,7 @@ def train_upstream(rank, world):
     return [parameter.grad for parameter in module.parameters()]
 
 
-def test_torch_itself_gives_wrong_gradients_out_of_order_without_a_word():
+def test_torch_gives_wrong_gradients_out_of_order_silently():
     """This is why Schedule looks up losses itself. If this test fails, torch has fixed the bug."""
     modules = plain_modules()
     for x, target in zip(*batch([4, 4, 4])):
@@ -225,7 +225,7 @@ def train_with_shapes(rank, world, rows, shapes):
     )
 
 
-def test_wrong_shapes_are_refused():
+def test_wrong_shapes_are_rejected():
     with pytest.raises(RanksFailed, match="expected one for each of 2 microbatches, found 3"):
         run_ranks(2, train_with_shapes, [3, 4], [3, 4, 5])
     # Without shapes, all microbatches are assumed to have the first one's shape. torch by itself would fill part of a
@@ -237,7 +237,7 @@ def test_wrong_shapes_are_refused():
     )
 
 
-def test_steps_of_chunks_are_those_of_stages():
+def test_steps_of_chunks_equal_steps_of_stages():
     # Two ranks in a V hold stages 0 and 3, 1 and 2; round-robin, 0 and 2, 1 and 3.
     ranks = [["F0", "F0.1", "B0.1", "B0"], ["F0", "F0.1", "B0.1", "B0"]]
     v = stage_steps({"schema": "dflop.order", "version": 1, "placement": "v", "ranks": ranks})
@@ -262,7 +262,7 @@ def test_steps_of_chunks_are_those_of_stages():
         ({"schema": "dflop.order", "placement": "w", "ranks": []}, "key 'placement': expected"),
     ],
 )
-def test_what_is_no_order_is_refused(order, message):
+def test_invalid_orders_are_rejected(order, message):
     with pytest.raises(dflop.InputError, match=message):
         stage_steps(order)
 
@@ -275,7 +275,7 @@ def refused(rank, world, order, indices, count):
         return str(error)
 
 
-def test_stages_that_do_not_suit_the_order_are_refused():
+def test_stages_that_do_not_fit_the_order_are_rejected():
     two = [["F0", "B0"], ["F0", "B0"]]
     chunks = [["F0", "F0.1", "B0.1", "B0"]]
     assert run_ranks(1, refused, two, [0], 2) == ["stages: the order has 2 ranks, found a group of 1"]
@@ -287,7 +287,7 @@ def test_stages_that_do_not_suit_the_order_are_refused():
     ]
 
 
-def test_an_old_torch_is_refused():
+def test_an_old_torch_is_rejected():
     check_torch("2.14.0")
     check_torch("3.0")
     with pytest.raises(dflop.DflopError, match="need torch 2.14 or newer,.* found 2.9.1"):

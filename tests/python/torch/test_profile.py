@@ -71,7 +71,7 @@ def units_of(profile):
     return profile["tables"][0]["units"]
 
 
-def test_a_profile_predicts_what_the_module_takes(clock, model, source, tmp_path):
+def test_a_profile_predicts_the_modules_time(clock, model, source, tmp_path):
     out = tmp_path / "profile.json"
     profile(
         {"llm": Layer(clock)}, make_input, {"llm": [8, 8]}, model, out=out, most_tokens=64, optimizer=None
@@ -111,7 +111,7 @@ def test_a_layer_is_a_curve_over_tokens_and_one_over_lengths(clock, model):
     assert attention["backward_weight_s"] == pytest.approx([0, 0, 0], abs=1e-12)
 
 
-def test_what_the_shortest_sequences_take_longer_is_attentions(clock, model):
+def test_the_extra_time_of_short_sequences_counts_as_attention(clock, model):
     class OneByOne(torch.nn.Module):
         """Takes 2 ms per sequence and 1 ms per token."""
 
@@ -129,7 +129,7 @@ def test_what_the_shortest_sequences_take_longer_is_attentions(clock, model):
     assert units["llm_attention"]["forward_s"] == pytest.approx([2 * 0.00075, 8 * 0.00025, 0], abs=1e-12)
 
 
-def test_backwards_are_split_where_asked(clock, model):
+def test_backwards_are_split_on_request(clock, model):
     made = profile({"llm": Layer(clock)}, make_input, {"llm": [4]}, model, most_tokens=8, split=True)
     t = [TOKEN * n + PAIR * 4 * n for n in (4, 8)]
     linear = units_of(made)["llm_linear"]
@@ -137,7 +137,7 @@ def test_backwards_are_split_where_asked(clock, model):
     assert linear["backward_weight_s"] == pytest.approx([3 * x for x in t])
 
 
-def test_only_what_trains_takes_a_backward(clock, model):
+def test_only_trained_parts_have_a_backward(clock, model):
     # Nothing before the encoder's first layer trains, nor do its own weights, so it has no backward. The connector's
     # input needs no gradient, so all of its backward (3 t) is for weights.
     modules = {"encoder": Layer(clock).requires_grad_(False), "connector": Layer(clock), "head": Layer(clock)}
@@ -212,7 +212,7 @@ def test_bytes_kept_are_counted_without_parameters(model):
     assert made["value_bytes"] == 4 and made["dtype"] == "f32"
 
 
-def test_modules_are_left_as_they_were(model):
+def test_modules_are_left_unchanged(model):
     module = torch.nn.Linear(4, 4)
     before = module.weight.clone()
     profile(
@@ -262,12 +262,12 @@ def test_links_are_measured_between_ranks(model, tmp_path):
         ({"llm": torch.nn.Identity()}, {"llm": [3]}, {"repetitions": 0}, "repetitions: expected at least 1"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(model, modules, samples, options, message):
+def test_unmeasurable_modules_are_rejected(model, modules, samples, options, message):
     with pytest.raises(dflop.InputError, match=message):
         profile(modules, make_input, samples, model, **options)
 
 
-def test_another_file_is_no_model(source):
+def test_a_file_of_another_kind_is_no_model(source):
     with pytest.raises(dflop.InputError, match="schema 'dflop.model', found 'dflop.plan'"):
         profile(
             {"llm": torch.nn.Identity()},

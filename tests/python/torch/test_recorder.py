@@ -138,7 +138,7 @@ def test_a_recorded_pipeline_is_imported_and_replayed(tmp_path):
     assert seconds["gpipe"] > seconds["replayed"]
 
 
-def test_a_loop_of_ones_own_is_imported_and_replayed(tmp_path):
+def test_a_users_loop_is_imported_and_replayed(tmp_path):
     seconds = replayed(tmp_path, run_ranks(2, record_own_loop, str(tmp_path / "run")))
     assert seconds["replayed"] >= LEAST_GPIPE
     # The loop is gpipe already, with messages that are sent and received at once.
@@ -172,7 +172,7 @@ def record_executor(rank, world, programs, samples, folder):
     return paths
 
 
-def test_forwards_that_have_nothing_to_compute_are_recorded(server, tmp_path):
+def test_forwards_without_compute_are_recorded(server, tmp_path):
     # Only one of three samples has a picture. Two of three microbatches give the encoder's rank no rows, but their
     # steps still run.
     samples = [
@@ -209,7 +209,7 @@ def record_here(folder, steps, **plan):
     return recorder
 
 
-def test_a_file_has_what_the_import_reads(tmp_path):
+def test_a_file_has_all_keys_that_the_import_reads(tmp_path):
     recorder = record_here(tmp_path / "run", 5, wait=1, warmup=1, active=2)
     assert recorder.path == str(tmp_path / "run" / "rank0.json.gz")
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["rank0.json.gz"]
@@ -228,7 +228,7 @@ def test_a_file_has_what_the_import_reads(tmp_path):
     assert abs(trace["baseTimeNanoseconds"] * 1e-9 - time.time()) < 3600
 
 
-def test_a_device_keeps_what_tells_phases_of_its_kernels():
+def test_a_device_keeps_the_events_that_identify_phases():
     def event(cat, name, **args):
         return {"ph": "X", "cat": cat, "name": name, "ts": 1, "dur": 1, "pid": 0, "tid": 0, "args": args}
 
@@ -258,7 +258,7 @@ def test_an_exception_goes_through_and_nothing_is_written(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_what_cannot_be_recorded_is_refused():
+def test_unsupported_recordings_are_rejected():
     with pytest.raises(dflop.InputError, match="active of at least 1, found 0, 1 and 0"):
         Recorder("run", active=0)
     with pytest.raises(dflop.InputError, match="span: expected one of all_reduce, .*, found 'foward'"):

@@ -75,7 +75,7 @@ DIFFERENT = [
 ]
 
 
-def test_ranks_that_differ_are_refused():
+def test_ranks_that_differ_are_rejected():
     cases = [([{}, options], (0, 0), 0) for options, _ in DIFFERENT]
     expected = [said for _, said in DIFFERENT]
     cases += [([{}, {}], (1, 0), 0), ([{}, {}], (0, 0), 5)]
@@ -85,7 +85,7 @@ def test_ranks_that_differ_are_refused():
         assert message.startswith(said)
 
 
-def test_several_ranks_of_a_dp_rank_have_to_be_alike_and_each_dp_rank_there():
+def test_ranks_of_a_dp_rank_must_agree_and_every_dp_rank_must_exist():
     none = [{"dp_rank": 0}] * 4
     other = [{"dp_rank": 0}, {"dp_rank": 0}, {"dp_rank": 1}, {"dp_rank": 1, "seed": 4}]
     first, second = refused((none, (0,) * 4, 0), (other, (0,) * 4, 0))
@@ -109,7 +109,7 @@ def forgets_set_epoch(rank, world):
     return found
 
 
-def test_a_rank_that_forgets_set_epoch_is_refused_at_its_second_epoch():
+def test_a_rank_that_forgets_set_epoch_is_rejected_at_its_second_epoch():
     first, second = run_ranks(2, forgets_set_epoch)
     assert [len(given) for given in first] == [4 * STEP, 4 * STEP] and len(second[0]) == 4 * STEP
     assert second[1].startswith("epoch: expected one value on all ranks, found 1 on rank 0 and 0 on rank 1")
@@ -149,7 +149,7 @@ def check_that_they_agree(cases):
             assert given == (None if dp_rank is None else epochs_of(1, dp_rank, dp_size, resumes))
 
 
-def test_ranks_that_agree_draw_what_they_draw_alone():
+def test_ranks_that_agree_draw_the_same_as_by_themselves():
     pipeline = [([0, 0], 1, False), ([0, None], 1, False)]
     check_that_they_agree([([0, 1], 2, False), ([0, 1], 2, True), *pipeline])
     check_that_they_agree([([0, 0, 1, 1], 2, False), ([0, 1, 0, None], 2, False), ([0, None, 1, None], 2, True)])

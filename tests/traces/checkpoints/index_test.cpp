@@ -43,7 +43,7 @@ TEST(CheckpointIndex, EndsWithTheCrcOfItsText) {
   expect_refused([&] { parse_checkpoint_index("", "i.json"); }, "i.json", {"cut short"});
 }
 
-TEST(CheckpointIndex, RefusesWhatIsWrongByKey) {
+TEST(CheckpointIndex, RejectsWrongValuesByKey) {
   const std::string text = to_json(two_ranks_index());
   const auto refused = [&](const char* from, const char* to, const std::string& key, const char* words) {
     expect_refused([&] { parse_checkpoint_index(with_crc(replaced(text, from, to)), "i.json"); },
@@ -65,7 +65,7 @@ TEST(CheckpointIndex, RefusesWhatIsWrongByKey) {
   refused("\"columns\": 3", "\"columns\": 4611686018427387904", "tensors[0]", "expected at most");
 }
 
-TEST(CheckpointIndex, RefusesATensorThatStandsTwice) {
+TEST(CheckpointIndex, RejectsARepeatedTensor) {
   CheckpointIndex index = two_ranks_index();
   index.tensors.push_back(index.tensors.front());
   expect_refused([&] { parse_checkpoint_index(to_json(index), "i.json"); }, "i.json: key 'tensors[2].name'",

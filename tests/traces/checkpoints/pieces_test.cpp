@@ -34,7 +34,7 @@ void expect_values(const CheckpointReader& reader, const Whole& whole, std::size
   }
 }
 
-TEST_F(CheckpointPieces, WhatAnyRanksWroteIsReadInAnyOtherParts) {
+TEST_F(CheckpointPieces, PiecesOfAnyRanksAreReadInAnyOtherParts) {
   Random random(5);
   for (int run = 0; run < 150; ++run) {
     const std::vector<Whole> wholes = random_wholes(random);
@@ -94,7 +94,7 @@ TEST_F(CheckpointPieces, EachValueIsInOneFileInTheDtypeOfTraining) {
   }
 }
 
-TEST_F(CheckpointPieces, AFileHasWhatItsRankHeld) {
+TEST_F(CheckpointPieces, AFileHasThePiecesOfItsRank) {
   write_step(folder_, 2, two_ranks());
   // Rank 1 holds rows 1 and 3 of t0, and values 4 and 5 of t1: its second row without the first value.
   const SafetensorsFile file(step_folder(folder_, 2) + "/rank-00001.safetensors");
@@ -138,7 +138,7 @@ TEST_F(CheckpointPieces, AnyChangedByteIsNoticed) {
   CheckpointReader(step).verify();
 }
 
-TEST_F(CheckpointPieces, AFileOfAnotherLengthOrNoneIsNoticed) {
+TEST_F(CheckpointPieces, AMissingFileOrAnotherLengthIsNoticed) {
   write_step(folder_, 3, two_ranks());
   const std::string step = step_folder(folder_, 3);
   const std::string file = step + "/rank-00001.safetensors";
@@ -153,7 +153,7 @@ TEST_F(CheckpointPieces, AFileOfAnotherLengthOrNoneIsNoticed) {
   expect_refused([&] { CheckpointReader(step).verify(); }, file, {"No such file"});
 }
 
-TEST_F(CheckpointPieces, AFileWithoutThePieceOfTheIndexIsRefused) {
+TEST_F(CheckpointPieces, AFileWithoutThePieceOfTheIndexIsRejected) {
   CheckpointIndex index = write_step(folder_, 3, two_ranks());
   const std::string step = step_folder(folder_, 3);
   const std::string file = step + "/rank-00001.safetensors";
@@ -173,7 +173,7 @@ TEST_F(CheckpointPieces, AFileWithoutThePieceOfTheIndexIsRefused) {
       file + ": tensor 'weight:t0'", {"expected 2 values"});
 }
 
-TEST_F(CheckpointPieces, WhatIsNotInTheCheckpointIsRefused) {
+TEST_F(CheckpointPieces, TensorsMissingFromTheCheckpointAreRejected) {
   write_step(folder_, 3, two_ranks());
   const CheckpointReader reader(step_folder(folder_, 3));
   expect_refused([&] { reader.at(TensorKind::moment2, "t0"); }, step_folder(folder_, 3),
@@ -185,7 +185,7 @@ TEST_F(CheckpointPieces, WhatIsNotInTheCheckpointIsRefused) {
   }
 }
 
-TEST_F(CheckpointPieces, AWriterWantsAllValuesOfItsPieces) {
+TEST_F(CheckpointPieces, AWriterNeedsAllValuesOfItsPieces) {
   CheckpointIndex index = example_index(1);
   divide_among_files(two_ranks(), index);
   PieceWriter writer(folder_, index, 0, Dtype::f32);

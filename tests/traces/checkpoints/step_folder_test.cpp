@@ -50,7 +50,7 @@ TEST_F(StepFolder, NewestIsTheHighestStep) {
   EXPECT_EQ(newest_step(step_paths(folder_)).notes, Names());
 }
 
-TEST_F(StepFolder, ADamagedOneIsPassedOverWithANote) {
+TEST_F(StepFolder, ADamagedCheckpointIsIgnoredWithANote) {
   for (const std::int64_t step : {10, 20, 30}) write(step);
   damage(30);
   const NewestStep newest = newest_step(step_paths(folder_));
@@ -73,7 +73,7 @@ TEST_F(StepFolder, SharesOfOneAreLookedAt) {
                  one + "/rank-00001.safetensors", {"damaged"});
 }
 
-TEST_F(StepFolder, OneThatIsOfAnotherStepThanItsNameIsPassedOver) {
+TEST_F(StepFolder, ACheckpointOfAnotherStepThanItsNameIsIgnored) {
   write(3);
   write(4);
   fs::rename(step_folder(folder_, 4), step_folder(folder_, 9));
@@ -94,7 +94,7 @@ TEST_F(StepFolder, ADamagedOneIsReplaced) {
   EXPECT_FALSE(fs::exists(step_folder(folder_, 20) + "/rank-00007.safetensors"));
 }
 
-TEST_F(StepFolder, WhatKilledWritersLeftIsRemoved) {
+TEST_F(StepFolder, LeftoversOfKilledWritersAreRemoved) {
   write(10);
   for (const char* part : {"step-00000010.part", "step-00000020.part"}) {
     fs::copy(step_folder(folder_, 10), path(part), fs::copy_options::recursive);
@@ -125,7 +125,7 @@ TEST_F(StepFolder, TheNewestAreKept) {
 
 /// Of 10, 15 and the damaged 20, the newest intact checkpoint is 15. After 40 is written, the two newest
 /// intact ones are 40 and 15.
-TEST_F(StepFolder, WhatWasPassedOverIsNotCounted) {
+TEST_F(StepFolder, IgnoredCheckpointsAreNotCounted) {
   for (const std::int64_t step : {10, 15, 20}) write(step);
   damage(20);
   fs::create_directories(path("step-00000020.unreadable/of before"));
@@ -138,7 +138,7 @@ TEST_F(StepFolder, WhatWasPassedOverIsNotCounted) {
   EXPECT_EQ(newest_step(step_paths(folder_)).notes, Names());
 }
 
-TEST_F(StepFolder, WhatHasTheNameOfACheckpointIsTold) {
+TEST_F(StepFolder, EntriesNamedLikeACheckpointAreReported) {
   write(10);
   put_bytes(path("step-00000020"), "a file");
   fs::create_directories(path("step-00000030"));
@@ -150,7 +150,7 @@ TEST_F(StepFolder, WhatHasTheNameOfACheckpointIsTold) {
   EXPECT_EQ(newest_step(step_paths(folder_)).path, step_folder(folder_, 10));
 }
 
-TEST_F(StepFolder, AFolderThatIsAFileIsRefused) {
+TEST_F(StepFolder, AFolderThatIsAFileIsRejected) {
   put_bytes(path("file"), "x");
   expect_refused([&] { newest_step(step_paths(path("file"))); }, path("file"), {"cannot be listed"});
   EXPECT_EQ(error_of([&] { begin_checkpoint(path("file"), 1); }).context(), path("file"));

@@ -84,7 +84,7 @@ void expect_contents(const std::string& name, const Make& make) {
   }
 }
 
-TEST(ModelMedia, PicturesOfLlavaOneVisionAreThoseOfItsContents) {
+TEST(ModelMedia, PicturesOfLlavaOneVisionMatchTheirContents) {
   for (const char* name : {"models/llava-onevision-qwen2", "released/llava-onevision-qwen2-7b-ov"}) {
     expect_contents<LlavaProcessor>(
         name, [](const Architecture& of, const LlavaProcessor& processor, ImageSize size, bool is_alone) {
@@ -93,7 +93,7 @@ TEST(ModelMedia, PicturesOfLlavaOneVisionAreThoseOfItsContents) {
   }
 }
 
-TEST(ModelMedia, PicturesOfQwenAreThoseOfItsContents) {
+TEST(ModelMedia, PicturesOfQwenMatchTheirContents) {
   for (const char* name : {"models/qwen2.5-vl", "released/qwen2.5-vl-7b"}) {
     expect_contents<QwenProcessor>(
         name, [](const Architecture& of, const QwenProcessor& processor, ImageSize size, bool) {
@@ -103,7 +103,7 @@ TEST(ModelMedia, PicturesOfQwenAreThoseOfItsContents) {
   }
 }
 
-TEST(ModelMedia, PicturesOfInternvlAreThoseOfItsContents) {
+TEST(ModelMedia, PicturesOfInternvlMatchTheirContents) {
   for (const char* name : {"models/internvl-300m-style", "released/internvl2.5-8b"}) {
     expect_contents<InternvlProcessor>(
         name, [](const Architecture& of, const InternvlProcessor& processor, ImageSize size, bool) {
@@ -113,7 +113,7 @@ TEST(ModelMedia, PicturesOfInternvlAreThoseOfItsContents) {
 }
 
 /// A WAV file with another sampling rate would have another shape than its headers suggest.
-TEST(ModelMedia, SoundsOfAnotherRateAreRefusedByTheirHeaders) {
+TEST(ModelMedia, SoundsOfAnotherRateAreRejectedByTheirHeaders) {
   const Folder folder("released/qwen2-audio-7b");
   const MediaReader reader(folder.model, DFLOP_SOURCE_DIR "/tests/golden/released/qwen2-audio-7b");
   std::string wav = read_text_file(DFLOP_SOURCE_DIR "/tests/golden/io/sound.wav");
@@ -128,7 +128,7 @@ TEST(ModelMedia, SoundsOfAnotherRateAreRefusedByTheirHeaders) {
 
 /// Qwen2-Audio's encoder takes 30 s at once, 480,000 samples of 2 bytes. It makes a token of three frames of
 /// 160 samples; the last frame may have only one sample.
-TEST(ModelMedia, SoundsOfOtherLengthsAreToldApart) {
+TEST(ModelMedia, SoundsOfDifferentLengthsHaveDifferentShapes) {
   const Folder folder("released/qwen2-audio-7b");
   const MediaReader reader(folder.model, DFLOP_SOURCE_DIR "/tests/golden/released/qwen2-audio-7b");
   const auto wav = [](std::uint32_t samples) {
@@ -161,7 +161,7 @@ TEST(ModelMedia, SoundsOfOtherLengthsAreToldApart) {
 
 /// Picture sizes that no processor accepts are rejected from headers only, with the picture's name. With two
 /// pictures, LLaVA-OneVision pads each to a square.
-TEST(ModelMedia, PicturesThatNoProcessorTakesAreRefusedByTheirHeaders) {
+TEST(ModelMedia, PicturesThatNoProcessorTakesAreRejectedByTheirHeaders) {
   const std::string folder = DFLOP_SOURCE_DIR "/tests/golden/released/llava-onevision-qwen2-7b-ov";
   const MediaReader reader(parse_hugging_face(read_text_file(folder + "/config.json"), folder), folder);
   std::string png = read_text_file(DFLOP_SOURCE_DIR "/tests/golden/io/wide.png");
@@ -176,7 +176,7 @@ TEST(ModelMedia, PicturesThatNoProcessorTakesAreRefusedByTheirHeaders) {
       << refusal;
 }
 
-TEST(ModelMedia, SoundsOfQwen2AudioAreThoseOfItsContents) {
+TEST(ModelMedia, SoundsOfQwen2AudioMatchTheirContents) {
   const Folder folder("released/qwen2-audio-7b");
   Random random(12);
   for (int draw = 0; draw < 25; ++draw) {
@@ -242,7 +242,7 @@ TEST(ModelMedia, VideosHaveTheFramesOfTheRuleInTheFoldersGeometry) {
   EXPECT_EQ(qwen.sample_of(record).encoder_output_tokens, by_rule.encoder_output_tokens);
 }
 
-TEST(ModelMedia, WhatAModelDoesNotTakeIsRefusedWithItsRow) {
+TEST(ModelMedia, UnsupportedMediaAreRejectedWithTheirRow) {
   Record sound;
   sound.row = 7;
   sound.modality = Modality::audio;

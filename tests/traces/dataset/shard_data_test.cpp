@@ -31,7 +31,7 @@ std::string refusal(const ModelSpec& model, const std::string& folder, const std
   return "";
 }
 
-TEST_F(ShardDataTest, ShapesFromHeadersAreThoseOfContents) {
+TEST_F(ShardDataTest, ShapesFromHeadersEqualShapesOfContents) {
   const ShardData data(model, folder.path(), kShard);
   ASSERT_EQ(data.samples().size(), 3U);
   EXPECT_EQ(data.samples()[0].id, "shard-000000.tar/sample_0000");
@@ -47,7 +47,7 @@ TEST_F(ShardDataTest, ShapesFromHeadersAreThoseOfContents) {
   }
 }
 
-TEST_F(ShardDataTest, WithoutValuesAllElseIsThere) {
+TEST_F(ShardDataTest, WithoutValuesAllElseIsRead) {
   const ShardData data(model, folder.path(), kShard);
   for (const Sample& sample : data.samples()) {
     const SampleContent with = data.read(sample.id, true);
@@ -91,7 +91,7 @@ TEST_F(ShardDataTest, HeadersMayBeLong) {
   EXPECT_NE(refusal(model, folder.path(), tar).find("one.tar: sample 'one', .jpg"), std::string::npos);
 }
 
-TEST_F(ShardDataTest, WhatIsLongerThanTheModelIsLeftOut) {
+TEST_F(ShardDataTest, SamplesLongerThanTheModelsLimitAreSkipped) {
   model.max_tokens = 40;  // each picture already has more
   const ShardData data(model, folder.path(), kShard);
   EXPECT_TRUE(data.samples().empty());
@@ -100,7 +100,7 @@ TEST_F(ShardDataTest, WhatIsLongerThanTheModelIsLeftOut) {
 }
 
 /// If the cut is before the answer's first token, nothing is left to learn; after it, something is.
-TEST_F(ShardDataTest, WhatHasNothingLeftToLearnIsLeftOut) {
+TEST_F(ShardDataTest, SamplesWithNoTargetsAfterCuttingAreSkipped) {
   const std::string photo = read_text_file(std::string(DFLOP_SOURCE_DIR) + "/tests/golden/io/photo.jpg");
   const std::string tar = folder.path() + "/one.tar";
   write_file_atomically(tar, testing::tar_of_sample(photo));
@@ -143,7 +143,7 @@ TEST_F(ShardDataTest, PicturesOfASampleComeByTheirNumbers) {
 }
 
 /// Numbers may have any number of digits. If they do not define an order, the sample is rejected.
-TEST_F(ShardDataTest, PicturesInNoCertainOrderAreRefused) {
+TEST_F(ShardDataTest, PicturesInNoCertainOrderAreRejected) {
   const std::string photo = read_text_file(std::string(DFLOP_SOURCE_DIR) + "/tests/golden/io/photo.jpg");
   const std::string words = R"({"conversations": [{"from": "human", "value": "<image><image>"},
                                                   {"from": "gpt", "value": "x"}]})";
@@ -169,7 +169,7 @@ TEST_F(ShardDataTest, PicturesInNoCertainOrderAreRefused) {
 }
 
 /// An empty answer still has the token that ends it. A text of one token has no next token.
-TEST_F(ShardDataTest, WhatNothingIsLearnedFromIsLeftOut) {
+TEST_F(ShardDataTest, SamplesWithoutTargetsAreSkipped) {
   const std::string tar = folder.path() + "/short.tar";
   write_file_atomically(tar, testing::tar_entry("one.json", R"({"text": "x"})") + std::string(1024, '\0'));
   const ShardData data(model, folder.path(), tar);
@@ -179,7 +179,7 @@ TEST_F(ShardDataTest, WhatNothingIsLearnedFromIsLeftOut) {
 }
 
 /// The templates of Qwen2 and Qwen2.5 have different default system messages.
-TEST_F(ShardDataTest, TheChatFormIsThatOfTheFoldersTemplate) {
+TEST_F(ShardDataTest, TheChatFormFollowsTheFoldersTemplate) {
   const std::string qwen = DFLOP_SOURCE_DIR "/tests/golden/models/qwen2-tied";
   const ModelSpec text = parse_hugging_face(read_text_file(qwen + "/config.json"), qwen);
   const auto form = [&] { return usual_chat_form(text, read_chat_template(folder.path())).name; };
@@ -203,7 +203,7 @@ TEST_F(ShardDataTest, TheChatFormIsThatOfTheFoldersTemplate) {
   EXPECT_NE(testing::input_error([&] { form(); }).find("tokenizer_config.json"), std::string::npos);
 }
 
-TEST_F(ShardDataTest, ATokenizerOfAnotherModelIsRefused) {
+TEST_F(ShardDataTest, ATokenizerOfAnotherModelIsRejected) {
   ModelSpec other = model;
   other.architecture->image_token = 17;
   EXPECT_NE(refusal(other, folder.path()).find("expected token '<|image_pad|>' with id 17"),

@@ -76,7 +76,7 @@ Documents random_documents(std::mt19937& random, int longest) {
 }
 
 /// With the text t of all concatenated documents, sample s of n rows is t[s n], ..., t[s n + n].
-TEST_F(TokenDataTest, PackedSamplesAreOneText) {
+TEST_F(TokenDataTest, PackedSamplesAreSlicesOfOneText) {
   std::mt19937 random(1);
   for (int round = 0; round < 60; ++round) {
     const Documents documents = random_documents(random, 9);
@@ -153,7 +153,7 @@ TEST_F(TokenDataTest, FilesAreNotKeptOpen) {
 }
 
 /// The model has 708 tokens. Id 708 of document 1 is at byte 4 * (2 + 1) = 12.
-TEST_F(TokenDataTest, IdsOfAnotherVocabularyAreRefused) {
+TEST_F(TokenDataTest, IdsOfAnotherVocabularyAreRejected) {
   const std::string prefix = write("t", {{1, 707}, {2, 708, 3}});
   const TokenData data(model, prefix, 0);
   expect_tokens(data, data.samples()[0], {1, 707});
@@ -163,7 +163,7 @@ TEST_F(TokenDataTest, IdsOfAnotherVocabularyAreRefused) {
   EXPECT_NE(refusal.find("found 708"), std::string::npos) << refusal;
 }
 
-TEST_F(TokenDataTest, TokensOfPicturesAreRefused) {
+TEST_F(TokenDataTest, TokensOfPicturesAreRejected) {
   const auto picture = static_cast<std::int32_t>(model.architecture->image_token);
   const std::string prefix = write("t", {{1, 5}, {3, picture, 2}});  // the fourth id of four bytes
   const TokenData data(model, prefix, 0);
@@ -172,7 +172,7 @@ TEST_F(TokenDataTest, TokensOfPicturesAreRefused) {
   EXPECT_NE(refusal.find("expected ids of text"), std::string::npos) << refusal;
 }
 
-TEST_F(TokenDataTest, DamageIsRefusedBeforeTraining) {
+TEST_F(TokenDataTest, DamageIsRejectedBeforeTraining) {
   const std::string prefix = write("t", {{1, 2, 3}, {4, 5}});
   std::filesystem::resize_file(prefix + ".bin", 16);  // of 20 bytes
   const std::string refusal = input_error([&] { TokenData(model, prefix, 0); });
@@ -184,7 +184,7 @@ TEST_F(TokenDataTest, DamageIsRefusedBeforeTraining) {
 }
 
 /// Two sequences with all five ids each would have ten.
-TEST_F(TokenDataTest, SequencesThatOverlapAreRefused) {
+TEST_F(TokenDataTest, SequencesThatOverlapAreRejected) {
   const std::string prefix = write("t", {{1, 2, 3, 4, 5}, {}});
   std::string index = read_text_file(prefix + ".idx");
   index[38] = 5;  // the second length, of a sequence that starts at the end

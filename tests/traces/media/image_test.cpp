@@ -74,7 +74,7 @@ TEST(Image, PngOfEveryKindBecomesRgb) {
   EXPECT_EQ(pixels_of(png(2, 1, 4, 3, "\0\x10"s, "\1\2\3\4\5\6"s)), (std::vector{4, 5, 6, 1, 2, 3}));
 }
 
-TEST(Image, EveryCutFileIsRefused) {
+TEST(Image, EveryCutFileIsRejected) {
   for (const std::string name : {"photo.jpg", "wide.png"}) {
     const std::string bytes = read_text_file(golden_io(name));
     // The last bytes of a JPEG mark its end; without them the file may be truncated.
@@ -87,7 +87,7 @@ TEST(Image, EveryCutFileIsRefused) {
   }
 }
 
-TEST(Image, RefusalsSayWhatWasFound) {
+TEST(Image, ErrorsSayWhatWasFound) {
   expect_refused([] { decode_image("GIF89a", "a.gif"); }, "a.gif", {"expected a JPEG file", "47 49 46 38"});
   expect_refused([] { decode_image("", "a"); }, "a", {"an empty file"});
   const std::string wide = read_text_file(golden_io("wide.png"));
@@ -102,7 +102,7 @@ TEST(Image, RefusalsSayWhatWasFound) {
                  {"12112 bytes or more"});
 }
 
-TEST(Resize, IsPillowsToTheByte) {
+TEST(Resize, EqualsPillowByteForByte) {
   // The golden tensor is every seventh pixel of every seventh row.
   const RgbImage large = resize_bicubic(golden_image("wide.png"), {448, 448});
   std::vector<std::uint8_t> found;
@@ -115,7 +115,7 @@ TEST(Resize, IsPillowsToTheByte) {
   EXPECT_EQ(found, golden_tensor<std::uint8_t>("pixels.safetensors", "wide.resized_448x448"));
 }
 
-TEST(Resize, OneColourStaysItselfAtAnySize) {
+TEST(Resize, KeepsASingleColorAtAnySize) {
   // Weights sum to one, so a single-color image keeps its color; rounding to 22 bits changes less than half a
   // unit.
   RgbImage one{{13, 7}, {}};
@@ -131,7 +131,7 @@ TEST(Resize, OneColourStaysItselfAtAnySize) {
   }
 }
 
-TEST(Resize, ColumnsComeFirstWherePillowDoesSo) {
+TEST(Resize, ResizesColumnsFirstWhenPillowDoes) {
   // 37 of 40 rows are dropped, and none of 3 columns. The expected values come from Pillow 13.0.0; if rows
   // were resized first, ten of the 36 would differ.
   RgbImage tall{{3, 40}, {}};
@@ -149,7 +149,7 @@ TEST(Resize, ColumnsComeFirstWherePillowDoesSo) {
                                        120, 144, 140, 126, 140, 136, 120, 132, 128, 106, 124, 120}));
 }
 
-TEST(Resize, RefusesWhatWouldFillTheMemory) {
+TEST(Resize, RejectsSizesThatWouldFillTheMemory) {
   const RgbImage one{{1, 1}, {1, 2, 3}};
   expect_refused([&] { resize_bicubic(one, {20000, 20000}); }, "", {"1x1 to 20000x20000"});
 }

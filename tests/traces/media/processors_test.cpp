@@ -51,7 +51,7 @@ std::vector<float> golden(const std::string& name) {
   return golden_tensor<float>("pixels.safetensors", name);
 }
 
-TEST(Processors, AreTransformersToTheLastBit) {
+TEST(Processors, EqualTransformersBitForBit) {
   for (const auto& [name, file] : kPictures) {
     const RgbImage image = golden_image(file);
     EXPECT_EQ(llava_tiles(image, golden_llava()).pixels, golden("llava-ov." + name));
@@ -66,7 +66,7 @@ TEST(Processors, AreTransformersToTheLastBit) {
   }
 }
 
-TEST(Processors, ShapesOfSizesAreThoseOfPictures) {
+TEST(Processors, ShapesFromSizesEqualShapesOfPictures) {
   Random random(5);
   for (int i = 0; i < 60; ++i) {
     const RgbImage image = random_image(random, random_size(random));
@@ -83,7 +83,7 @@ TEST(Processors, ShapesOfSizesAreThoseOfPictures) {
   }
 }
 
-TEST(Processors, FramesOfAVideoStandOneBehindTheOther) {
+TEST(Processors, FramesOfAVideoAreConcatenated) {
   // Three frames a, b, c make patches of (a, b) and (c, c). A patch of (c, c) equals the one of image c. A
   // patch of (a, b) has a's half of a's patch and b's half of b's patch.
   Random random(6);
@@ -104,7 +104,7 @@ TEST(Processors, FramesOfAVideoStandOneBehindTheOther) {
   }
 }
 
-TEST(Processors, RefuseWhatTheyCannotPrepare) {
+TEST(Processors, RejectUnsupportedInputs) {
   expect_refused([] { qwen_grid({2010, 10}, {}); }, "", {"200 times", "2010x10"});
   EXPECT_NO_THROW(qwen_grid({2000, 10}, {}));
   expect_refused([] { qwen_patches({}, {}); }, "", {"found none"});
@@ -120,7 +120,7 @@ TEST(Processors, RefuseWhatTheyCannotPrepare) {
             ErrorKind::input);
 }
 
-TEST(ProcessorFiles, SayWhatIsSetAndLeaveTheRest) {
+TEST(ProcessorFiles, OverrideOnlyTheirKeys) {
   const LlavaProcessor llava = parse_llava_processor(
       R"({"image_processor_type": "LlavaOnevisionImageProcessor", "size": {"height": 30, "width": 30},
           "image_grid_pinpoints": [[30, 60]], "image_mean": [0.5, 0.4, 0.3], "resample": 3, "crop_size": null})",
@@ -141,7 +141,7 @@ TEST(ProcessorFiles, SayWhatIsSetAndLeaveTheRest) {
             5);  // 4 x 1 and a thumbnail, whatever crop_to_patches says
 }
 
-TEST(ProcessorFiles, RefuseByKey) {
+TEST(ProcessorFiles, RejectByKey) {
   const auto refused = [](const std::string& json, const std::string& key,
                           std::initializer_list<std::string_view> words) {
     expect_refused([&] { parse_llava_processor(json, "p.json"); }, "p.json: key '" + key + "'", words);

@@ -88,13 +88,13 @@ TEST(Sounds, MayBeExtensibleAndHaveOtherChunks) {
       std::string::npos);
 }
 
-TEST(Sounds, OfAPipeGoOnToTheEnd) {
+TEST(Sounds, OfAPipeAreReadToTheEnd) {
   std::string bytes = wav({}, "\x00\x40\x00\x40"s);
   bytes.replace(bytes.size() - 8, 4, "\xFF\xFF\xFF\xFF");
   EXPECT_EQ(decode_sound(bytes, "").size(), 2u);
 }
 
-TEST(Sounds, AreRefusedWithPlaceAndReason) {
+TEST(Sounds, AreRejectedWithPlaceAndReason) {
   const std::string data = "\x00\x40"s;
   EXPECT_EQ(error_of("RF64"),
             "a.wav: expected a WAV file, which begins with 'RIFF', a size and 'WAVE', found RF64");
@@ -127,7 +127,7 @@ TEST(Sounds, AreRefusedWithPlaceAndReason) {
   EXPECT_EQ(error_of(wav({3, 1, 16'000, 32}, nan)), "a.wav: offset 44: expected finite samples, found inf");
 }
 
-TEST(Sounds, CutOffAnywhereAreRefused) {
+TEST(Sounds, CutOffAnywhereAreRejected) {
   const std::string whole = wav({1, 2, 16'000, 24}, std::string(60, 'x'));
   EXPECT_EQ(decode_sound(whole, "").size(), 10u);
   for (std::size_t size = 0; size < whole.size(); ++size) {
@@ -226,7 +226,7 @@ TEST(MelSpectra, AreLoudestWhereTheSoundIs) {
   EXPECT_EQ(loudest, nearest);
 }
 
-TEST(MelSpectra, RefuseWhatIsTooShortOrTooLong) {
+TEST(MelSpectra, RejectSoundsThatAreTooShortOrTooLong) {
   const auto error = [](std::size_t samples, MelOptions options) {
     return input_error([&] { log_mel(std::vector<float>(samples), options); });
   };

@@ -16,7 +16,7 @@
 namespace dflop::testing {
 namespace megatron_test {
 
-TEST(MegatronFiles, HaveTheSequencesThatWereWritten) {
+TEST(MegatronFiles, HaveTheWrittenSequences) {
   const std::string prefix = DFLOP_SOURCE_DIR "/tests/golden/io/text";
   const auto written =
       nlohmann::json::parse(read_text_file(prefix + ".json")).get<std::vector<std::vector<std::int32_t>>>();
@@ -94,7 +94,7 @@ TEST_F(MegatronDamages, WithoutAnyAllIdsAreRead) {
   EXPECT_EQ(file.read(1), (std::vector<std::int32_t>{4, 65535}));
 }
 
-TEST_F(MegatronDamages, WithoutAnyWhatWasWrittenIsRead) {
+TEST_F(MegatronDamages, WithoutAnyAllSequencesAreRead) {
   std::mt19937 random(1);
   for (int round = 0; round < 40; ++round) {
     const bool is_wide = random() % 2 == 0;
@@ -117,7 +117,7 @@ TEST_F(MegatronDamages, WithoutAnyWhatWasWrittenIsRead) {
   }
 }
 
-TEST_F(MegatronDamages, OfTheHeaderAreRefused) {
+TEST_F(MegatronDamages, OfTheHeaderAreRejected) {
   const std::string magic("MMIDIDX\0\1", 9);
   for (const std::string& bytes :
        {std::string(), Index().bytes().substr(0, 33), Index{.magic = magic}.bytes()})
@@ -127,7 +127,7 @@ TEST_F(MegatronDamages, OfTheHeaderAreRefused) {
 }
 
 /// The index has 34 + 2 * 12 + 3 * 8 = 82 bytes.
-TEST_F(MegatronDamages, OfTheNumbersOfSequencesAndDocumentsAreRefused) {
+TEST_F(MegatronDamages, OfTheNumbersOfSequencesAndDocumentsAreRejected) {
   expect_index_refused({.sequences = 1}, 18, {"82 bytes", "found 1 and 3"});
   expect_index_refused({.document_count = 4}, 18, {"82 bytes", "found 2 and 4"});
   // 12 times 2^62 and 8 times 2^61 are 0 in 64 bits, so without a check these would pass for 2 and 3.
@@ -141,7 +141,7 @@ TEST_F(MegatronDamages, OfTheNumbersOfSequencesAndDocumentsAreRefused) {
   }
 }
 
-TEST_F(MegatronDamages, OfSequencesAreRefused) {
+TEST_F(MegatronDamages, OfSequencesAreRejected) {
   expect_index_refused({.lengths = {-1, 2}}, 34, {"sequence 0", "found -1 ids"});
   expect_index_refused({.lengths = {6, 2}}, 34, {"sequence 0", "10 bytes", "found 6 ids from byte 0"});
   expect_index_refused({.lengths = {3, 3}}, 38, {"sequence 1", "found 3 ids from byte 6"});
@@ -154,13 +154,13 @@ TEST_F(MegatronDamages, OfSequencesAreRefused) {
   expect_index_refused({.code = 4, .lengths = {5, 0}, .pointers = {0, 0}}, 34, {"found 5 ids"});
 }
 
-TEST_F(MegatronDamages, OfDocumentsAreRefused) {
+TEST_F(MegatronDamages, OfDocumentsAreRejected) {
   expect_index_refused({.documents = {0, 3, 2}}, 66, {"from sequence 0 to 2", "found 3"});
   expect_index_refused({.documents = {0, 2, 1}}, 74, {"from sequence 2 to 2", "found 1"});
   expect_index_refused({.documents = {-1, 1, 2}}, 58, {"found -1"});
 }
 
-TEST_F(MegatronDamages, OfIdsAreRefusedWhenTheyAreRead) {
+TEST_F(MegatronDamages, OfIdsAreRejectedWhenTheyAreRead) {
   const MegatronFile file =
       opened(Index{.code = 4, .pointers = {0, 12}}.bytes(), in_bytes<std::int32_t>({1, 2, 3, 4, -5}));
   EXPECT_EQ(file.read(0), (std::vector<std::int32_t>{1, 2, 3}));
@@ -180,7 +180,7 @@ TEST_F(MegatronDamages, AFileThatIsMissingIsNamed) {
 }
 
 /// Ids {1, 2, 3}, {4, 65535} have 16 bits each: the last id is at byte 8.
-TEST_F(MegatronDamages, IdsBeyondTheVocabularyAreRefusedAsTheyAreRead) {
+TEST_F(MegatronDamages, IdsBeyondTheVocabularyAreRejectedAsTheyAreRead) {
   opened(Index().bytes(), in_bytes<std::uint16_t>({1, 2, 3, 4, 65535}));
   const MegatronFile file(prefix(), 65535);
   std::vector<std::int32_t> part(2);

@@ -78,7 +78,7 @@ class Tars : public ::testing::Test {
 };
 
 /// Python's tarfile wrote this shard: an image and a JSON file for each of three samples.
-TEST_F(Tars, HaveTheMembersThatWereWritten) {
+TEST_F(Tars, HaveTheWrittenMembers) {
   const std::string golden = DFLOP_SOURCE_DIR "/tests/golden/io/";
   const TarFile tar(golden + "shard-000000.tar");
   const std::string jpeg = read_text_file(golden + "photo.jpg");
@@ -190,7 +190,7 @@ TEST_F(Tars, MayBeLargerThanOffsetsOf32Bits) {
   EXPECT_EQ(tar.read(tar.samples()[1].members[0]), "behind");
 }
 
-TEST_F(Tars, AreRefusedWhereAHeaderIsDamaged) {
+TEST_F(Tars, AreRejectedIfAHeaderIsDamaged) {
   const std::string first = entry("a.txt", "x");
   std::string flipped = entry("b.txt", "y");
   flipped[1] ^= 1;
@@ -208,7 +208,7 @@ TEST_F(Tars, AreRefusedWhereAHeaderIsDamaged) {
   expect_tar_refused(first + header("b.txt", 1025) + kEnd, 1024, {"at most 1024", "found 1025"});
 }
 
-TEST_F(Tars, AreRefusedWhereRecordsAreDamaged) {
+TEST_F(Tars, AreRejectedIfRecordsAreDamaged) {
   for (const std::string record : {"12 path=b.txt\n", "14 path=b.txt", "path=b.txt\n", "9 pathb\n", "0 a=b\n",
                                    "99999999999999999999 a=b\n", " 6 a=b\n", "12 size=-12\n"}) {
     expect_tar_refused(entry("PaxHeader", record, 'x') + entry("a.txt", "x") + kEnd, 512, {"expected a"});
@@ -219,7 +219,7 @@ TEST_F(Tars, AreRefusedWhereRecordsAreDamaged) {
   expect_tar_refused(header("././@LongLink", (1 << 20) + 1, 'L'), 0, {"at most 1048576 bytes"});
 }
 
-TEST_F(Tars, AreRefusedWhereTheirEndIsMissing) {
+TEST_F(Tars, AreRejectedIfTheirEndIsMissing) {
   const std::string whole = entry("a.txt", "x") + entry("b.txt", std::string(700, 'y')) + kEnd;
   EXPECT_EQ(opened(whole).samples().size(), 2u);
   EXPECT_EQ(opened(whole + std::string(9000, '\0')).samples().size(), 2u);
@@ -234,7 +234,7 @@ TEST_F(Tars, AreRefusedWhereTheirEndIsMissing) {
   expect_tar_refused(whole + whole, 3584, {"zeros"});
 }
 
-TEST_F(Tars, AreRefusedWithWhatIsNoFile) {
+TEST_F(Tars, AreRejectedWithMembersThatAreNoFiles) {
   const std::initializer_list<std::pair<char, std::string_view>> types = {
       {'1', "hard link"}, {'2', "symbolic link"}, {'S', "sparse"}, {'3', "device"}, {'Z', "0x5a"}};
   for (const auto& [type, name] : types) {
@@ -242,13 +242,13 @@ TEST_F(Tars, AreRefusedWithWhatIsNoFile) {
   }
 }
 
-TEST_F(Tars, AreRefusedWithMembersThatStandTwiceOrApart) {
+TEST_F(Tars, AreRejectedWithRepeatedOrSeparatedMembers) {
   const std::string a = entry("a.txt", "x");
   expect_tar_refused(a + entry("a.TXT", "y") + kEnd, 1024, {"'txt' of sample 'a'", "second"});
   expect_tar_refused(a + entry("b.txt", "y") + entry("a.json", "z") + kEnd, 2048, {"sample 'a'", "a.json"});
 }
 
-TEST_F(Tars, AreRefusedWhereTheyAreNoFiles) {
+TEST_F(Tars, AreRejectedIfTheyAreNoFiles) {
   EXPECT_NE(std::string(error_of([&] { TarFile(path("none.tar")); }).what()).find("No such file"),
             std::string::npos);
   expect_refused([&] { TarFile(path(".")); }, path("."), {"directory"});

@@ -104,7 +104,7 @@ TEST(Chats, HaveHeadersInLlama3) {
   expect_tokens(encoded(chat, R"({"text": "or"})"), {{{706}, false}, {{kOr}, true}});
 }
 
-TEST(Chats, HaveTheirWordsAloneInPlain) {
+TEST(Chats, HaveOnlyTheirTextInPlain) {
   const Tokenizer tokenizer = with_added("qwen2", {});
   const ChatTokenizer chat(tokenizer, "plain", "");
   expect_tokens(encoded(chat, kTwoAnswers), {{{kOn}, false}, {{kOr}, true}, {{kOf}, false}, {{kOn}, true}});
@@ -142,7 +142,7 @@ TEST(Chats, RepeatAMediumsToken) {
   }
 }
 
-TEST(Chats, KeepMediaWhereTheyStand) {
+TEST(Chats, KeepMediaInPlace) {
   const Tokenizer tokenizer = with_added("qwen2", {});
   const std::string json = R"({"conversations": [
       {"from": "human", "value": "<image>\nof"}, {"from": "gpt", "value": "or<image>"}]})";
@@ -159,7 +159,7 @@ TEST(Chats, KeepMediaWhereTheyStand) {
   EXPECT_EQ(tokens.ids[tokens.media[1].begin], 705);
 }
 
-TEST(Chats, AreCutBehindMediaAndBehindWhatIsTrained) {
+TEST(Chats, AreCutAfterMediaAndAfterTrainedTokens) {
   const ChatTokens whole = {
       {1, 2, 2, 2, 3, 5, 5, 5, 4}, {0, 0, 0, 0, 0, 0, 1, 1, 0}, {{ChatMedium::image, 1, 3}}};
   for (std::size_t longest = 0; longest <= 10; ++longest) {
@@ -179,7 +179,7 @@ TEST(Chats, AreCutBehindMediaAndBehindWhatIsTrained) {
   }
 }
 
-TEST(Chats, AreRefusedWithThePlaceThatIsWrong) {
+TEST(Chats, AreRejectedWithThePlaceOfTheError) {
   const Tokenizer tokenizer = with_added("qwen2", {});
   const ChatTokenizer chat(tokenizer, "plain", "qwen2.5-vl");
   const std::string image = R"({"text": "<image>"})";

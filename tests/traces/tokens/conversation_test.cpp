@@ -24,7 +24,7 @@ TEST(Conversations, AreReadInLlavasForm) {
             kQuestion);
 }
 
-TEST(Conversations, AreReadInTheFormOfMessages) {
+TEST(Conversations, AreReadInMessagesForm) {
   EXPECT_EQ(parsed(R"({"messages": [
       {"role": "system", "content": "Be short."},
       {"role": "user", "content": [{"type": "image", "image": "a.jpg"}, {"type": "text", "text": "\nWhat is this?"}]},
@@ -65,7 +65,7 @@ TEST(Conversations, HavePlaceholdersOfExactlyTheseNames) {
             (std::vector<std::string>{"<", "> <images> <Image> <image <"}));
 }
 
-TEST(Conversations, AreRefusedWithTheKeyThatIsWrong) {
+TEST(Conversations, AreRejectedNamingTheWrongKey) {
   const std::string answer = R"({"role": "assistant", "content": "a"})";
   expect_refused([&] { parsed("{}"); }, "a.json", {"'conversations', 'messages' and 'text'", "found 0"});
   expect_refused([&] { parsed(R"({"text": "a", "messages": []})"); }, "a.json", {"found 2"});

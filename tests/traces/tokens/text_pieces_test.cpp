@@ -22,7 +22,7 @@ std::vector<std::string> words_of(const std::string& pattern, const std::string&
 
 using Words = std::vector<std::string>;
 
-TEST(TextPieces, AreMatchesAndWhatIsBetween) {
+TEST(TextPieces, AreMatchesAndTheTextBetween) {
   EXPECT_EQ(words_of("\\d+", "ab12c3"), (Words{"ab", "12", "c", "3"}));
   EXPECT_EQ(words_of("\\d+", "12"), Words{"12"});
   EXPECT_EQ(words_of("\\d*", "a1"), (Words{"a", "1"}));  // empty matches split, but are not words
@@ -32,7 +32,7 @@ TEST(TextPieces, AreMatchesAndWhatIsBetween) {
 
 /// Blanks are the same inside and outside of sets. An escaped backslash before an s does not stand for a
 /// blank.
-TEST(TextPieces, KnowBlanksWhereverTheyStand) {
+TEST(TextPieces, SplitAtBlanksInsideAndOutsideSets) {
   EXPECT_EQ(words_of("\\s+", "a \t\u3000b"), (Words{"a", " \t\u3000", "b"}));
   EXPECT_EQ(words_of("[\\sx]+", "a x b"), (Words{"a", " x ", "b"}));
   EXPECT_EQ(words_of("[^\\s]+", "ab cd"), (Words{"ab", " ", "cd"}));
@@ -52,7 +52,7 @@ TEST(TextPieces, MayBeLong) {
 }
 
 /// Each of n letters starts a search to the end: n^2 / 2 steps.
-TEST(TextPieces, RefuseExpressionsThatTakeTooLong) {
+TEST(TextPieces, RejectExpressionsThatTakeTooLong) {
   const std::string error = input_error([&] { words_of("(?:a|a)*b", std::string(200'000, 'a')); });
   EXPECT_NE(error.find("place"), std::string::npos) << error;
   EXPECT_NE(error.find("200000 bytes in steps in proportion"), std::string::npos) << error;

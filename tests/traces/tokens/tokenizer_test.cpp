@@ -16,7 +16,7 @@ std::string golden(const std::string& name) {
   return DFLOP_SOURCE_DIR "/tests/golden/io/" + name;
 }
 
-TEST(Tokenizers, GiveTheIdsOfHuggingFacesLibrary) {
+TEST(Tokenizers, GiveTheSameIdsAsHuggingFace) {
   for (const std::string family : {"qwen2", "llama3"}) {
     const Tokenizer tokenizer(golden("tokenizer-" + family + ".json"));
     const auto cases = nlohmann::json::parse(read_text_file(golden("tokens-" + family + ".json")));
@@ -57,7 +57,7 @@ TEST(Tokenizers, ReadMergesInBothForms) {
   }
 }
 
-TEST(Tokenizers, DecodeWhatTheyHaveEncoded) {
+TEST(Tokenizers, DecodeTheirOwnEncoding) {
   std::mt19937 random(1);
   const std::vector<std::string> pieces = {"the",    " ",          "\n",         "1",  "\u00e9",
                                            "\u4e2d", "\U0001F600", "<|im_end|>", "'s", "."};
@@ -105,7 +105,7 @@ nlohmann::json small_tokenizer() {
 }
 
 /// No merge produces the token "abc".
-TEST(Tokenizers, TakeWholeWordsWhereMergesAreIgnored) {
+TEST(Tokenizers, TakeWholeWordsIfMergesAreIgnored) {
   nlohmann::json json = small_tokenizer();
   EXPECT_EQ(Tokenizer(json.dump(), "t").encode("abc").size(), 3u);
   json["model"]["ignore_merges"] = true;
@@ -146,7 +146,7 @@ struct Edit {
   std::string words;
 };
 
-TEST(Tokenizers, RefuseOtherKindsByKey) {
+TEST(Tokenizers, RejectOtherKindsByKey) {
   using Json = nlohmann::json;
   const std::string split = "pre_tokenizer.pretokenizers";
   const std::vector<Edit> edits = {

@@ -47,7 +47,7 @@ std::uint16_t to_bf16_bits(Real value) {
 }
 
 /// All numbers of both kinds, including subnormal numbers, infinities and NaN.
-TEST(Dtype, NumbersOf16BitsAreWhatTheStandardSays) {
+TEST(Dtype, NumbersOf16BitsFollowTheStandard) {
   for (const auto& [dtype, fraction_bits, bias] : {std::tuple(Dtype::f16, 10, 15), {Dtype::bf16, 7, 127}}) {
     for (unsigned bits = 0; bits < 0x10000; ++bits) {
       const auto stored = static_cast<std::uint16_t>(bits);
@@ -163,7 +163,7 @@ TEST(Dtype, WideNumbersComeBack) {
   check_round_trip<double>(Dtype::f64);
 }
 
-TEST(Dtype, OthersAreNotConverted) {
+TEST(Dtype, OtherTypesAreNotConverted) {
   std::vector<float> values(1);
   std::vector<std::byte> bytes(8);
   for (const Dtype dtype : all_of<Dtype>()) {

@@ -89,14 +89,14 @@ TEST_F(WeightsFolders, ThreadsOpenAFileOnce) {
   for (const auto* one : found) EXPECT_EQ(one, found[0]);
 }
 
-TEST_F(WeightsFolders, ATensorThatItsFileLacksIsRefused) {
+TEST_F(WeightsFolders, ATensorThatItsFileLacksIsRejected) {
   write_index();
   write("1", file_of({"a"}));
   const WeightsFolder folder(folder_.string());
   expect_refused([&] { folder.at("a"); }, path("1"), {"the tensor 'b'", "model.safetensors.index.json says"});
 }
 
-TEST_F(WeightsFolders, ATensorInTwoFilesIsRefused) {
+TEST_F(WeightsFolders, ATensorInTwoFilesIsRejected) {
   write_index();
   write("1", file_of({"a", "b"}));
   write("2", file_of({"c", "a"}));
@@ -133,13 +133,13 @@ TEST_F(WeightsFolders, TellWhetherTheHeadIsTheEmbedding) {
   EXPECT_EQ(has_own_head(folder), std::nullopt);
 }
 
-TEST_F(WeightsFolders, OneFileCountsBeforeAnIndex) {
+TEST_F(WeightsFolders, OneFileTakesPrecedenceOverAnIndex) {
   write_index();
   write("model.safetensors", file_of({"all"}));
   EXPECT_EQ(WeightsFolder(folder_.string()).names(), std::vector<std::string>{"all"});
 }
 
-TEST_F(WeightsFolders, WhatHasNoWeightsIsRefused) {
+TEST_F(WeightsFolders, FoldersWithoutWeightsAreRejected) {
   const auto refused = [&](std::initializer_list<std::string_view> words) {
     expect_refused([&] { WeightsFolder folder(folder_.string()); }, folder_.string(), words);
   };
@@ -154,14 +154,14 @@ TEST_F(WeightsFolders, WhatHasNoWeightsIsRefused) {
                  {"Not a directory"});
 }
 
-TEST_F(WeightsFolders, FilesOfOtherFoldersAreRefused) {
+TEST_F(WeightsFolders, FilesOfOtherFoldersAreRejected) {
   for (const std::string file : {"../1", "/etc/passwd", "x/1", "..", ".", "", "x\\\\1", "a\\u0000b"}) {
     expect_refused([&] { parse_weight_map(R"({"weight_map": {"w": ")" + file + "\"}}", "i.json"); },
                    "i.json: key 'weight_map.w'", {"a file in the same folder"});
   }
 }
 
-TEST_F(WeightsFolders, WrongIndicesAreRefused) {
+TEST_F(WeightsFolders, WrongIndicesAreRejected) {
   const auto refused = [](const std::string& text, const std::string& context,
                           std::initializer_list<std::string_view> words) {
     expect_refused([&] { parse_weight_map(text, "i.json"); }, context, words);
@@ -176,7 +176,7 @@ TEST_F(WeightsFolders, WrongIndicesAreRefused) {
   refused(R"({"weight_map": {}, "weights": 1})", "i.json: key 'weights'", {"unknown key"});
 }
 
-TEST(WeightMap, ComesBack) {
+TEST(WeightMap, ReadsBackUnchanged) {
   Random random(2);
   for (int round = 0; round < 100; ++round) {
     WeightMap weights = {{"", "without a name"}};

@@ -61,7 +61,7 @@ TEST(SafetensorsHeader, HasMetadataAndSpaces) {
   EXPECT_TRUE(header.tensors.empty());
 }
 
-TEST(SafetensorsHeader, LengthsThatCannotBeAreRefused) {
+TEST(SafetensorsHeader, InvalidLengthsAreRejected) {
   expect_refused([] { parse("short"); }, kFile, {"found 5 bytes"});
   expect_refused([] { parse(""); }, kFile, {"found 0 bytes"});
   // The cases: one byte more than the file has; the largest number; more than the limit, in a file that is
@@ -77,7 +77,7 @@ TEST(SafetensorsHeader, LengthsThatCannotBeAreRefused) {
                  {"at most 100000000", "found 100000001"});
 }
 
-TEST(SafetensorsHeader, WhatIsNoJsonObjectIsRefused) {
+TEST(SafetensorsHeader, HeadersThatAreNoJsonObjectAreRejected) {
   expect_refused([] { parse(safetensors_bytes("", "")); }, kFile, {"begins with '{', at byte 8, found none"});
   expect_refused([] { parse(safetensors_bytes("[]", "")); }, kFile, {"found byte 0x5b"});
   expect_refused([] { parse(safetensors_bytes(" {}", "")); }, kFile, {"found byte 0x20"});
@@ -86,12 +86,12 @@ TEST(SafetensorsHeader, WhatIsNoJsonObjectIsRefused) {
   expect_refused([] { parse(safetensors_bytes("{}x", "")); }, kFile + ":1:3", {"expected JSON"});
 }
 
-TEST(SafetensorsHeader, NamesThatStandTwiceAreRefused) {
+TEST(SafetensorsHeader, RepeatedNamesAreRejected) {
   expect_change_refused(R"("b")", R"("a")", "key 'a'", {"each key once"});
   expect_change_refused(R"("shape":[3])", R"("shape":[3],"shape":[3])", "key 'b.shape'", {"each key once"});
 }
 
-TEST(SafetensorsHeader, WrongTypesAreRefused) {
+TEST(SafetensorsHeader, WrongTypesAreRejected) {
   expect_change_refused(R"("BF16")", R"("BF17")", "key 'b.dtype'", {"one of F64", "found \"BF17\""});
   expect_change_refused(R"("BF16")", "16", "key 'b.dtype'", {"found 16"});
   expect_change_refused("[3]", "3", "key 'b.shape'", {"an array", "found 3"});
@@ -109,13 +109,13 @@ TEST(SafetensorsHeader, WrongTypesAreRefused) {
   expect_change_refused(R"({"a")", R"({"__metadata__":{"x":1},"a")", "key '__metadata__.x'", {"a string"});
 }
 
-TEST(SafetensorsHeader, OffsetsOutsideOfTheDataAreRefused) {
+TEST(SafetensorsHeader, OffsetsOutsideOfTheDataAreRejected) {
   expect_change_refused("[16,22]", "[16,23]", "tensor 'b'", {"within the 22 bytes", "found [16, 23]"});
   expect_change_refused("[16,22]", "[22,16]", "tensor 'b'", {"found [22, 16]"});
   expect_change_refused("[16,22]", "[9223372036854775807,9223372036854775807]", "tensor 'b'", {"within"});
 }
 
-TEST(SafetensorsHeader, BytesAreThoseOfTheShape) {
+TEST(SafetensorsHeader, BytesMustMatchTheShape) {
   expect_change_refused("[3]", "[2]", "tensor 'b'",
                         {"expected 4 bytes for BF16 [2], found 6, from 16 to 22 of the data"});
   expect_change_refused("[3]", "[]", "tensor 'b'", {"expected 2 bytes for BF16 []"});
@@ -127,7 +127,7 @@ TEST(SafetensorsHeader, BytesAreThoseOfTheShape) {
 
 /// 2^32 x 2^32 numbers overflow to 0 in 64 bits, and so do 2^61 of 8 bytes. A zero among the sizes does not
 /// make the product of the other sizes valid.
-TEST(SafetensorsHeader, SizesThatOverflowAreRefused) {
+TEST(SafetensorsHeader, SizesThatOverflowAreRejected) {
   for (const std::string shape :
        {"[4294967296,4294967296]", "[4611686018427387904,2]", "[4611686018427387904,2,0]",
         "[0,9223372036854775807,9223372036854775807]", "[4611686018427387904]"}) {
@@ -135,7 +135,7 @@ TEST(SafetensorsHeader, SizesThatOverflowAreRefused) {
   }
 }
 
-TEST(SafetensorsHeader, OverlapsAndHolesAreRefused) {
+TEST(SafetensorsHeader, OverlapsAndHolesAreRejected) {
   expect_change_refused("[16,22]", "[15,21]", "tensor 'b'", {"where the data of 'a' end", "they overlap"});
   expect_change_refused("[16,22]", "[17,23]", "tensor 'b'", {"belong to no tensor"}, 23);
   expect_change_refused("[0,16]", "[1,17]", "tensor 'a'", {"where the data of the header end", "no tensor"});
@@ -162,7 +162,7 @@ TEST(SafetensorsHeader, IsPartOfALongerFile) {
 
 /// Any tensors and metadata come back at the positions that lay_out() chose. The header ends at a multiple of
 /// 8.
-TEST(SafetensorsHeader, WhatIsWrittenIsRead) {
+TEST(SafetensorsHeader, ReadsBackUnchanged) {
   Random random(11);
   for (int round = 0; round < 300; ++round) {
     Metadata metadata;
@@ -183,7 +183,7 @@ TEST(SafetensorsHeader, WhatIsWrittenIsRead) {
 }
 
 /// Another JSON library reads the header as intended.
-TEST(SafetensorsHeader, IsWhatTheFormatSays) {
+TEST(SafetensorsHeader, FollowsTheFormat) {
   const SafetensorsHeader header = lay_out(
       std::vector<TensorShape>{{"w", Dtype::f32, {2, 3}}, {"b", Dtype::bf16, {5}}}, {{"format", "pt"}});
   const std::string bytes = header_bytes(header);
@@ -194,7 +194,7 @@ TEST(SafetensorsHeader, IsWhatTheFormatSays) {
   EXPECT_EQ(header.file_bytes, bytes.size() + 34);
 }
 
-TEST(SafetensorsHeader, WhatNobodyCouldReadIsNotWritten) {
+TEST(SafetensorsHeader, InvalidHeadersAreNotWritten) {
   const auto refused = [](const std::vector<TensorShape>& tensors, const std::string& word) {
     const Error error = error_of([&] { lay_out(tensors, {}); });
     EXPECT_EQ(error.kind(), ErrorKind::internal);

@@ -109,7 +109,7 @@ class SafetensorsBlocks : public WeightsTest {
 
 /// For all dtypes, every block equals its part of decode() of all bytes. The test compares bits, since random
 /// bits may be NaN.
-TEST_F(SafetensorsBlocks, ArePartsOfTheWhole) {
+TEST_F(SafetensorsBlocks, EqualPartsOfTheWhole) {
   for (const Dtype dtype : {Dtype::f64, Dtype::f32, Dtype::f16, Dtype::bf16}) {
     const SafetensorsFile file(file_of(dtype));
     const StoredTensor& tensor = file.at("t");
@@ -146,7 +146,7 @@ TEST_F(SafetensorsBlocks, FloatsAreTheDoublesRounded) {
   }
 }
 
-TEST_F(SafetensorsBlocks, WhatIsNotThereIsRefused) {
+TEST_F(SafetensorsBlocks, BlocksOutOfBoundsAreRejected) {
   const SafetensorsFile file(file_of(Dtype::f32));
   const StoredTensor& tensor = file.at("t");
   std::vector<float> out(60);
@@ -170,7 +170,7 @@ TEST_F(SafetensorsBlocks, WhatIsNotThereIsRefused) {
 
 class SafetensorsFiles : public WeightsTest {};
 
-TEST_F(SafetensorsFiles, WhatIsNoFileIsRefused) {
+TEST_F(SafetensorsFiles, PathsThatAreNoFilesAreRejected) {
   expect_refused([&] { SafetensorsFile file(path("none")); }, path("none"), {"No such file"});
   expect_refused([&] { SafetensorsFile file(folder_.string()); }, folder_.string(), {"found a directory"});
   expect_refused([] { SafetensorsFile file("/dev/null"); }, "/dev/null", {"a pipe or device"});
@@ -180,7 +180,7 @@ TEST_F(SafetensorsFiles, WhatIsNoFileIsRefused) {
 
 /// A golden file that is truncated at any of many places, or has an extra byte, is rejected, with no other
 /// effect.
-TEST_F(SafetensorsFiles, CutFilesAreRefused) {
+TEST_F(SafetensorsFiles, CutFilesAreRejected) {
   const std::string bytes = read((kModels / "llama3" / "inputs.safetensors").string());
   for (std::size_t size = 0; size < bytes.size(); size += 13) {
     const std::string cut = write("cut", bytes.substr(0, size));
@@ -269,7 +269,7 @@ TEST_F(SafetensorsPieces, AVisitMayFail) {
 }
 
 /// The bytes of the last piece are gone by the time they are read.
-TEST_F(SafetensorsPieces, AFileThatBecomesShorterIsRefused) {
+TEST_F(SafetensorsPieces, AFileThatBecomesShorterIsRejected) {
   const SafetensorsFile file(file_);
   fs::resize_file(file_, 9'000'000);
   std::vector<float> out(kRows * kColumns);

@@ -31,7 +31,7 @@ void append_in_pieces(Writer& writer, const std::string& name, const std::string
 class WeightsWriters : public WeightsTest {};
 
 /// Any tensors come back, with any bytes in any pieces, from one file or from several with an index.
-TEST_F(WeightsWriters, WhatIsWrittenIsRead) {
+TEST_F(WeightsWriters, WrittenTensorsReadBack) {
   Random random(21);
   for (int round = 0; round < 200; ++round) {
     const std::vector<TensorShape> tensors = random_tensors(random);
@@ -128,7 +128,7 @@ TEST_F(WeightsWriters, FloatsAreWrittenToo) {
   }
 }
 
-TEST_F(WeightsWriters, NothingIsThereBeforeTheEnd) {
+TEST_F(WeightsWriters, NoFileAppearsBeforeTheEnd) {
   write("w.safetensors", "old");
   {
     SafetensorsWriter writer(path("w.safetensors"), std::vector<TensorShape>{{"a", Dtype::u8, {2}}});
@@ -181,7 +181,7 @@ TEST_F(WeightsWriters, TensorsAreDividedIntoFiles) {
   EXPECT_EQ(counts({0, 20}, 10), (Counts{1, 1}));
 }
 
-TEST_F(WeightsWriters, WhatWasNotDeclaredIsRefused) {
+TEST_F(WeightsWriters, UndeclaredTensorsAreRejected) {
   const std::vector<TensorShape> tensors = {
       {"a", Dtype::f32, {2}}, {"none", Dtype::f32, {0}}, {"i", Dtype::u8, {4}}};
   SafetensorsWriter writer(path("w"), tensors);
@@ -204,7 +204,7 @@ TEST_F(WeightsWriters, WhatWasNotDeclaredIsRefused) {
   writer.finish();
 }
 
-TEST_F(WeightsWriters, WhatCannotBeIsRefusedBeforeAnythingIsWritten) {
+TEST_F(WeightsWriters, InvalidTensorsAreRejectedBeforeAnythingIsWritten) {
   const auto kind = [&](const std::vector<TensorShape>& tensors, std::uint64_t most) {
     return error_of([&] { WeightsWriter writer(folder_.string(), tensors, {}, most); }).kind();
   };
