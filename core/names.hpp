@@ -19,7 +19,7 @@ struct NamedValue {
 };
 
 /// A NameTable has the names of an enum, in listing order. The enum's header specializes kNames:
-/// template <> inline constexpr NameTable<Colour, 2> kNames<Colour> = {{{Colour::red, "red"}, ...}};
+/// template <> inline constexpr NameTable<Color, 2> kNames<Color> = {{{Color::red, "red"}, ...}};
 template <typename Enum, std::size_t N>
 using NameTable = std::array<NamedValue<Enum>, N>;
 

@@ -29,8 +29,8 @@ constexpr int kMinRounds = 3;
 constexpr int kMaxRounds = 51;
 constexpr double kMaxBeside = 10;  // max slowdown by neighbors; short times give any ratio
 
-/// A NeighbourSwitch makes the first rank of a neighbor's group run units or rest.
-class NeighbourSwitch {
+/// A NeighborSwitch makes the first rank of a neighbor's group run units or rest.
+class NeighborSwitch {
  public:
   /// Waits until the neighbor rests.
   void rest() {
@@ -177,14 +177,14 @@ std::vector<Samples> all_points(const ModelSpec& model, const ProfilerOptions& o
 /// A UnitProfiler runs units on one rank.
 class UnitProfiler {
  public:
-  /// `neighbours` controls the neighbors on a shared device; null: there are none.
+  /// `neighbors` controls the neighbors on a shared device; null: there are none.
   UnitProfiler(const ModelSpec& model, const ProfilerOptions& options, const RankContext& rank,
-               BenchRole role, NeighbourSwitch* neighbours)
+               BenchRole role, NeighborSwitch* neighbors)
       : model_(model),
         options_(options),
         budget_(options.budget / static_cast<double>(options.modes.size() * options.shares.size())),
         rank_(rank),
-        neighbours_(neighbours),
+        neighbors_(neighbors),
         bench_(model, options.seed, rank, role),
         vote_(rank, 1, 1) {}
 
@@ -195,7 +195,7 @@ class UnitProfiler {
     if (small.encoder) small.encoder->tokens = std::min(kBusyTokens, small.encoder->tokens);
     const std::vector<Samples> points = all_points(model_, small, launches());
     for (std::size_t i = 0; agree(!done); ++i) {
-      if (neighbours_ != nullptr && rank_.tp_rank == 0) neighbours_->wait_for_work();
+      if (neighbors_ != nullptr && rank_.tp_rank == 0) neighbors_->wait_for_work();
       const Samples& point = points[i % points.size()];
       bench_.run(point.unit, point.tokens, point.length);
     }
@@ -204,7 +204,7 @@ class UnitProfiler {
   TpProfile run(const ProfilerProgress& progress) {
     TpProfile profile;
     profile.mode = {rank_.tp_size(), has_shards(rank_)};
-    let_neighbours(false);
+    let_neighbors(false);
     bench_.measure_memory(kMemoryTokens, profile);
     std::vector<Samples> points = points_within(all_points(model_, options_, launches()), progress);
     run_rounds(points, progress);
@@ -217,7 +217,7 @@ class UnitProfiler {
         unit.push_back(point);
       }
     }
-    if (neighbours_ != nullptr) profile.part = part_of(points);
+    if (neighbors_ != nullptr) profile.part = part_of(points);
     return profile;
   }
 
@@ -225,9 +225,9 @@ class UnitProfiler {
   bool launches() const { return !rank_.device.is_synchronous(); }
 
   /// Lets neighbors work, or waits until they rest.
-  void let_neighbours(bool work) {
-    if (neighbours_ == nullptr || rank_.tp_rank != 0) return;
-    work ? neighbours_->work() : neighbours_->rest();
+  void let_neighbors(bool work) {
+    if (neighbors_ == nullptr || rank_.tp_rank != 0) return;
+    work ? neighbors_->work() : neighbors_->rest();
   }
 
   /// Measures the optimizer on the first rank; only its thread calls this.
@@ -239,7 +239,7 @@ class UnitProfiler {
     }
     if (rank_.tp_rank != 0) return part;
     part.optimizer = measure_optimizer(rank_);
-    let_neighbours(true);
+    let_neighbors(true);
     const double alone = part.optimizer.at(kParameters);
     if (alone > 0)
       part.optimizer_beside = std::min(kMaxBeside, measure_optimizer(rank_).at(kParameters) / alone);
@@ -250,11 +250,11 @@ class UnitProfiler {
   void run_round(Samples& point) {
     agree(true);  // makes all ranks begin together
     point.rounds.push_back(bench_.run(point.unit, point.tokens, point.length));
-    if (neighbours_ == nullptr) return;
-    let_neighbours(true);
+    if (neighbors_ == nullptr) return;
+    let_neighbors(true);
     agree(true);
     point.beside.push_back(bench_.run(point.unit, point.tokens, point.length));
-    let_neighbours(false);
+    let_neighbors(false);
   }
 
   /// Waits for all ranks of the tp group and returns the first rank's value.
@@ -316,7 +316,7 @@ class UnitProfiler {
   const ProfilerOptions& options_;
   Seconds budget_;  // for these tables
   const RankContext& rank_;
-  NeighbourSwitch* neighbours_;
+  NeighborSwitch* neighbors_;
   UnitBench bench_;
   SumTensor vote_;
   Stopwatch watch_;
@@ -324,17 +324,17 @@ class UnitProfiler {
 
 TpProfile measure(const ModelSpec& model, const std::vector<RankContext>& ranks,
                   const ProfilerOptions& options, const ProfilerProgress& progress,
-                  NeighbourSwitch* neighbours) {
+                  NeighborSwitch* neighbors) {
   TpProfile first;
   std::atomic<bool> done = false;
   const auto end = [&] {
     done = true;
-    if (neighbours != nullptr) neighbours->end();
+    if (neighbors != nullptr) neighbors->end();
   };
   const auto run = [&](std::size_t r) {
     const bool measures = r < ranks.front().tp.ranks.size();
     UnitProfiler profiler(model, options, ranks[r], measures ? BenchRole::measures : BenchRole::keeps_busy,
-                          neighbours);
+                          neighbors);
     if (!measures) return profiler.keep_busy(done);
     TpProfile profile = profiler.run(r == 0 ? progress : ProfilerProgress{});
     if (r != 0) return;  // rank 0 continues to measure
@@ -358,8 +358,8 @@ TpProfile measure_units(const ModelSpec& model, const std::vector<RankContext>& 
 
 TpProfile measure_part(const ModelSpec& model, const std::vector<RankContext>& ranks,
                        const ProfilerOptions& options, const ProfilerProgress& progress) {
-  NeighbourSwitch neighbours;
-  return measure(model, ranks, options, progress, &neighbours);
+  NeighborSwitch neighbors;
+  return measure(model, ranks, options, progress, &neighbors);
 }
 
 }  // namespace dflop

@@ -296,9 +296,9 @@ void LiveRank::run(const LiveStep& step, const Instruction& instruction, Note& n
 }
 
 /// Passes the result to the neighboring stage if that is on this rank; otherwise keeps it for its sends.
-void LiveRank::pass_on(const Instruction& instruction, Tensor& made, int neighbour, int sends,
+void LiveRank::pass_on(const Instruction& instruction, Tensor& made, int neighbor, int sends,
                        bool activations) {
-  const auto next = slots_.find({neighbour, instruction.microbatch});
+  const auto next = slots_.find({neighbor, instruction.microbatch});
   if (sends > 0 || next == slots_.end()) return;
   (activations ? next->second.in : next->second.d_out) = std::move(made);
 }

@@ -151,7 +151,7 @@ class LiveRank {
   void backward(const LiveStep& step, const Instruction& instruction);
   void backward_weight(const LiveStep& step, const Instruction& instruction);
   void count_weights(const LiveStep& step, int stage);
-  void pass_on(const Instruction& instruction, Tensor& made, int neighbour, int sends, bool activations);
+  void pass_on(const Instruction& instruction, Tensor& made, int neighbor, int sends, bool activations);
   void send(const LiveStep& step, const Instruction& instruction);
   void receive(const LiveStep& step, const Instruction& instruction, Arrival& arrival);
   void take(const LiveStep& step, std::int32_t message);

@@ -98,7 +98,7 @@ KernelChoices KernelPlanner::next_step() const {
     choice.mean_ns = entry[choice.variant].mean;
   }
   if (mode_ != KernelMode::learn) return choices;
-  // Timing counts towards the budget, too. It pauses if calls are so short that it would exceed the budget.
+  // Timing counts toward the budget, too. It pauses if calls are so short that it would exceed the budget.
   if (spent_ns_ <= kLearningBudget * elapsed_ns_) choices.timed_one_of = kTimedOneOf;
   plan_trials(choices);
   return choices;

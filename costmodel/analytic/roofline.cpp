@@ -117,7 +117,7 @@ PassTimes matrix_product(const Processor& gpu, double tokens, double inputs, dou
 namespace {
 
 /// Prices attention whose matrix goes through memory; see attention_core() in the header.
-PassTimes materialised_attention(const Processor& gpu, const TransformerSpec& spec, const Workload& work,
+PassTimes materialized_attention(const Processor& gpu, const TransformerSpec& spec, const Workload& work,
                                  int tp) {
   const double values =
       static_cast<double>(work.attention_pairs) * static_cast<double>(spec.heads_per_rank(tp));
@@ -132,7 +132,7 @@ PassTimes materialised_attention(const Processor& gpu, const TransformerSpec& sp
 }  // namespace
 
 PassTimes attention_core(const Processor& gpu, const TransformerSpec& spec, const Workload& work, int tp) {
-  if (spec.attention != AttentionKernel::flash) return materialised_attention(gpu, spec, work, tp);
+  if (spec.attention != AttentionKernel::flash) return materialized_attention(gpu, spec, work, tp);
   const Widths w = widths_of(spec, tp);
   const double tokens = static_cast<double>(work.tokens);
   const double pairs = static_cast<double>(work.attention_pairs);

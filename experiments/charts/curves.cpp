@@ -97,12 +97,12 @@ std::string curve_svg(const ChartCurve& curve, const PanelScale& scale) {
     for (const auto& [x, y] : curve.points) {
       out += fmt::format(
           "<circle cx='{:.1f}' cy='{:.1f}' r='3.5' fill='{}'><title>{:.0f}, {:.4g}</title></circle>",
-          scale.x(x), scale.y(y), curve.colour, x, y);
+          scale.x(x), scale.y(y), curve.color, x, y);
     }
     return out;
   }
   return fmt::format("<polyline points='{}' fill='none' stroke='{}' stroke-width='{}' stroke-opacity='{}'/>",
-                     path_of(curve, scale), curve.colour, curve.pale ? 1 : 2, curve.pale ? 0.35 : 1);
+                     path_of(curve, scale), curve.color, curve.pale ? 1 : 2, curve.pale ? 0.35 : 1);
 }
 
 std::string legend(const ChartPanel& panel, double y) {
@@ -110,7 +110,7 @@ std::string legend(const ChartPanel& panel, double y) {
   double x = kCurveLeft;
   for (const ChartCurve& curve : panel.curves) {
     out += fmt::format("<rect x='{:.1f}' y='{:.1f}' width='14' height='{}' fill='{}' fill-opacity='{}'/>", x,
-                       y - (curve.marks ? 7 : 5), curve.marks ? 7 : 3, curve.colour, curve.pale ? 0.35 : 1);
+                       y - (curve.marks ? 7 : 5), curve.marks ? 7 : 3, curve.color, curve.pale ? 0.35 : 1);
     out += svg_text(x + 20, y, "start", curve.name);
     x += 36 + kLegendCharacter * static_cast<double>(curve.name.size());
   }

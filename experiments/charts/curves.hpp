@@ -12,7 +12,7 @@ namespace dflop {
 struct ChartCurve {
   std::string name;
   std::vector<std::pair<double, double>> points;  ///< in increasing order of x
-  std::string_view colour = "#4c78a8";
+  std::string_view color = "#4c78a8";
   bool marks = false;
   bool pale = false;  ///< drawn thin, for the raw data behind the curve of their mean
 };

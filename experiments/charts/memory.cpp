@@ -15,7 +15,7 @@ constexpr double kBucketsPerPixel = 2;
 constexpr std::size_t kUses = 5;
 
 struct Use {
-  std::string_view colour;
+  std::string_view color;
   std::string_view name;
 };
 
@@ -77,7 +77,7 @@ std::string area(const std::vector<Stack>& stacks, std::size_t use, const Height
   for (std::size_t b = count - 1; b > 0; --b) {
     if (bottom(b) != bottom(b - 1)) path += fmt::format("H{:.1f}V{:.1f}", x(b), height.of(bottom(b - 1)));
   }
-  return fmt::format("<path d='{}H{:.1f}Z' fill='{}'/>", path, x(0), kUsesOfMemory[use].colour);
+  return fmt::format("<path d='{}H{:.1f}Z' fill='{}'/>", path, x(0), kUsesOfMemory[use].color);
 }
 
 std::string byte_axis(const Height& height) {
@@ -117,7 +117,7 @@ std::string legend(double y) {
   std::string out;
   double x = kLabelWidth;
   for (const Use& use : kUsesOfMemory) {
-    out += fmt::format("<rect x='{:.0f}' y='{:.0f}' width='13' height='13' fill='{}'/>", x, y, use.colour);
+    out += fmt::format("<rect x='{:.0f}' y='{:.0f}' width='13' height='13' fill='{}'/>", x, y, use.color);
     out += fmt::format("<text x='{:.0f}' y='{:.0f}'>{}</text>", x + 18, y + 11, use.name);
     x += 34 + 6.6 * static_cast<double>(use.name.size());
   }

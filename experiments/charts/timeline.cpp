@@ -14,14 +14,14 @@ namespace {
 constexpr double kRowHeight = 16;
 constexpr std::size_t kMaxRows = 48;
 constexpr std::size_t kMaxRowsWithPath = 128;
-constexpr std::string_view kPathColour = "#d1003f";
+constexpr std::string_view kPathColor = "#d1003f";
 constexpr double kMaxBarsPerPixel = 4;
 constexpr double kPale = 0.38;  // opacity of everything off the path
 
 enum Paint : std::uint8_t { forward, backward, waiting, reduction, optimizer };
 
 struct PaintStyle {
-  std::string_view colour;
+  std::string_view color;
   std::string_view meaning;
 };
 
@@ -88,7 +88,7 @@ std::vector<std::size_t> chosen_groups(std::size_t groups, const std::vector<Pat
 
 std::string rectangle(double x, double y, double width, Paint paint) {
   return fmt::format("<rect x='{:.1f}' y='{:.1f}' width='{:.1f}' height='{:.1f}' fill='{}'/>", x, y, width,
-                     kRowHeight - 3, kPaints[paint].colour);
+                     kRowHeight - 3, kPaints[paint].color);
 }
 
 /// Draws the bars of one group when there are too many to see: each pixel gets the color that covers most of
@@ -169,8 +169,7 @@ class PathPicture {
       add_stay(first, end);
       first = end;
     }
-    return bars_ +
-           fmt::format("<g fill='none' stroke='{}' stroke-width='1.4'>{}</g>", kPathColour, outlines_);
+    return bars_ + fmt::format("<g fill='none' stroke='{}' stroke-width='1.4'>{}</g>", kPathColor, outlines_);
   }
 
  private:
@@ -273,7 +272,7 @@ std::string timeline_legend_svg(bool with_path) {
   if (with_path) {
     out += fmt::format(
         "<rect x='{:.0f}' y='2' width='13' height='13' fill='none' stroke='{}' stroke-width='1.4'/>", x + 90,
-        kPathColour);
+        kPathColor);
     out += fmt::format("<text x='{:.0f}' y='13'>critical path</text>", x + 108);
   }
   return out + "</svg>";

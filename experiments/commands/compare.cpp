@@ -288,7 +288,7 @@ void assume_schedules(AssumptionBlock& block, const std::vector<System>& systems
                       *choice.limits.steps, choice.name, choice.name, *choice.limits.steps),
           {{"system", system.name}, {"scheduler", choice.name}, {"steps", *choice.limits.steps}});
     }
-    if (!find_method(choice.name).minimises) continue;
+    if (!find_method(choice.name).minimizes) continue;
     std::string& names = filled_for[to_string(system.schedule.iterations.back().objective)];
     names += (names.empty() ? "" : ", ") + system.name;
   }

@@ -149,7 +149,7 @@ Table plan_table(const std::string& planner, const PlanResult& result, bool fits
 /// Returns the schedulers that may fill microbatches in a search: those that minimize costs.
 std::vector<std::string_view> final_schedulers() {
   std::vector<std::string_view> names = scheduler_names();
-  std::erase_if(names, [](std::string_view name) { return !find_method(name).minimises; });
+  std::erase_if(names, [](std::string_view name) { return !find_method(name).minimizes; });
   return names;
 }
 

@@ -53,7 +53,7 @@ Table schedule_table(const ScheduleFile& schedule) {
 void report_objective(const ScheduleFile& schedule, const SchedulerChoice& choice, const Plan& plan) {
   const Objective objective = schedule.iterations.back().objective;
   const Method& method = find_method(choice.name);
-  if (objective == Objective::makespan && method.minimises && method.find_makespan == nullptr) {
+  if (objective == Objective::makespan && method.minimizes && method.find_makespan == nullptr) {
     say("dflop: note: {} balances bins; unlike auto, it has no search for the makespan\n", method.name);
   }
   if (!plan.objective || *plan.objective == objective) return;

@@ -153,7 +153,7 @@ void note_objectives(const std::vector<SweepRow>& rows) {
     if (!row.has_status("ok") || objective == nullptr ||
         std::ranges::count(scheduler_names(), scheduler) == 0)
       continue;
-    if (find_method(scheduler).minimises) planners[scheduler][*objective].insert(row.text(Axis::planner));
+    if (find_method(scheduler).minimizes) planners[scheduler][*objective].insert(row.text(Axis::planner));
   }
   for (const auto& [scheduler, objectives] : planners) {
     if (objectives.size() < 2) continue;

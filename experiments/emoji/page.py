@@ -91,7 +91,7 @@ def write(out, tars):
 <p>Most names are of one picture alone: these can be right in part at best.</p>
 <table><tr><th></th><th>name</th><th>after</th></tr>
 {answer_rows(held_out, unseen)}</table>
-<p>Pictures: noto-emoji, Google, Apache licence 2.0. Names: Unicode Character Database.</p>
+<p>Pictures: noto-emoji, Google, Apache license 2.0. Names: Unicode Character Database.</p>
 </body></html>
 """
     path = os.path.join(out, "report.html")

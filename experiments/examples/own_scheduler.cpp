@@ -40,7 +40,7 @@ int main(int argc, char** argv) {
   register_method({.name = "round-robin",
                    .objective = Objective::published,
                    .budget = Budget::none,
-                   .minimises = true,
+                   .minimizes = true,
                    .find_bins = deal_round_robin});
   remove_temporaries_on_signals();  // as the `dflop` command does
   return run_dflop(std::vector<std::string>(argv + 1, argv + argc));

@@ -40,15 +40,15 @@ owner_of() {
 # The first wheel shows which libraries are included. The second wheel adds their licenses to the package's own.
 rm -rf "$work/first"
 make_wheel "$work/first"
-licences=$work/package/dflop/licenses
-mkdir -p "$licences"
-cp "$project/LICENSE" "$licences/dflop"
+licenses=$work/package/dflop/licenses
+mkdir -p "$licenses"
+cp "$project/LICENSE" "$licenses/dflop"
 bundled=$(python3 -m zipfile -l "$work"/first/dflop-*.whl | sed -n 's|^dflop.libs/\(.*\)-[0-9a-f]\{8\}\(\.so[^ ]*\) .*|\1\2|p')
 ldd "$executable" | awk '$3 ~ /^\// {print $3}' | while read -r library; do
   name=$(basename "$(realpath "$library")")
   grep -qxF -e "$name" -e "$(basename "$library")" <<<"$bundled" || continue
   owner=$(owner_of "$library")
-  cp "/usr/share/doc/$owner/copyright" "$licences/$owner"
+  cp "/usr/share/doc/$owner/copyright" "$licenses/$owner"
 done
 rm -f "$out"/dflop-*.whl
 make_wheel "$out"

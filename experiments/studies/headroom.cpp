@@ -155,7 +155,7 @@ Headroom estimate_headroom(const Plan& plan, const Target& target, const std::ve
   std::vector<std::optional<Bytes>> found(count);
   parallel_for(count, [&](std::size_t k) { found[k] = peak_of(further.drawn[k], k, respects_memory); });
   const bool has_tail = !respects_memory && !surely_fits(plan, target, samples);
-  const bool levels = find_method(scheduler).minimises;
+  const bool levels = find_method(scheduler).minimizes;
   const auto is_near = [&](const std::optional<Bytes>& peak) {
     return static_cast<double>(peak.value_or(Bytes{}).count) >
            kNear * static_cast<double>(headroom.usable.count);

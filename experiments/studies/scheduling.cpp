@@ -92,7 +92,7 @@ ScheduledIteration stored(const ScheduledBatch& batch) {
 }  // namespace
 
 void SchedulerChoice::keep_within_memory() {
-  if (!respect_memory && find_method(name).minimises) respect_memory = true;
+  if (!respect_memory && find_method(name).minimizes) respect_memory = true;
 }
 
 ScheduleLimits SchedulerChoice::limits_on(const ClusterSpec& cluster, const Plan& plan) const {

@@ -27,8 +27,8 @@ constexpr double kCharacter = 6.4;  // pixels, about
 constexpr std::size_t kColumns = 3;
 constexpr double kCellWidth = kLeft + kPanelWidth + kGap;
 
-constexpr std::array<std::string_view, 8> kColours = {"#4c78a8", "#e8923a", "#54a24b", "#c0392b",
-                                                      "#8e6bb0", "#8c6d4f", "#d977b0", "#6b7280"};
+constexpr std::array<std::string_view, 8> kColors = {"#4c78a8", "#e8923a", "#54a24b", "#c0392b",
+                                                     "#8e6bb0", "#8c6d4f", "#d977b0", "#6b7280"};
 
 bool is_one_of(std::size_t column, std::initializer_list<Axis> axes) {
   return std::any_of(axes.begin(), axes.end(), [&](Axis axis) { return index_of(axis) == column; });
@@ -235,21 +235,21 @@ std::vector<std::string> line_names(const std::vector<SweepPanel>& panels) {
   return {names.begin(), names.end()};
 }
 
-/// Colours repeat with another dash.
+/// Colors repeat with another dash.
 std::string style_of(std::size_t line) {
-  const std::size_t dash = 2 * (line / kColours.size());
+  const std::size_t dash = 2 * (line / kColors.size());
   const std::string dashes = dash == 0 ? "" : fmt::format(" stroke-dasharray='{} 3'", 2 + dash);
-  return fmt::format("stroke='{}' fill='none' stroke-width='2'{}", kColours[line % kColours.size()], dashes);
+  return fmt::format("stroke='{}' fill='none' stroke-width='2'{}", kColors[line % kColors.size()], dashes);
 }
 
-/// Draws a mark of the line's own shape, open for lines whose colour repeats, so that points that lie over
+/// Draws a mark of the line's own shape, open for lines whose color repeats, so that points that lie over
 /// one another, and lines of one point, are told apart; open, too, where seeds are missing.
 std::string mark(double x, double y, std::size_t line, const std::string& title, bool hollow = false) {
-  const std::string_view colour = kColours[line % kColours.size()];
+  const std::string_view color = kColors[line % kColors.size()];
   const std::string style =
       (title.empty() ? "" : "class='point' ") +
       fmt::format("fill='{}' stroke='{}' stroke-width='1.5'",
-                  line < kColours.size() && !hollow ? colour : std::string_view("#fff"), colour);
+                  line < kColors.size() && !hollow ? color : std::string_view("#fff"), color);
   const std::string inside = title.empty() ? "" : fmt::format("<title>{}</title>", html_escaped(title));
   const auto path = [&](const std::string& d) {
     return fmt::format("<path d='{}' {}>{}</path>", d, style, inside);
@@ -278,7 +278,7 @@ std::string line_svg(const std::vector<SweepPoint>& points, const Scale& scale, 
     if (point.high > point.low) {
       bars += fmt::format(
           "<path d='M {0:.1f} {1:.1f} h 6 m -3 0 V {2:.1f} m -3 0 h 6' stroke='{3}' fill='none'/>", x - 3,
-          scale.y(point.high), scale.y(std::max(0.0, point.low)), kColours[line % kColours.size()]);
+          scale.y(point.high), scale.y(std::max(0.0, point.low)), kColors[line % kColors.size()]);
     }
     const std::string range =
         point.most > point.least

@@ -46,17 +46,17 @@ ChartCurve running_mean(const ChartCurve& curve) {
 }
 
 /// Adds a curve and, where its window has several points, its running mean.
-void add_with_mean(ChartPanel& panel, const std::string& name, ChartCurve curve, std::string_view colour) {
+void add_with_mean(ChartPanel& panel, const std::string& name, ChartCurve curve, std::string_view color) {
   if (curve.points.empty()) return;
   curve.name = name;
-  curve.colour = colour;
+  curve.color = color;
   if (curve.points.size() < 2 * kMeans) {
     panel.curves.push_back(std::move(curve));
     return;
   }
   ChartCurve mean = running_mean(curve);
   mean.name = name + ", " + mean.name;
-  mean.colour = colour;
+  mean.color = color;
   curve.pale = true;
   panel.curves.push_back(std::move(curve));
   panel.curves.push_back(std::move(mean));
@@ -89,7 +89,7 @@ std::string step_curves_svg(const std::vector<LoggedStep>& steps, const std::str
   add_with_mean(loss, "training", curve_of(steps, &LoggedStep::loss), "#4c78a8");
   ChartCurve evaluations = curve_of(steps, &LoggedStep::eval_loss);
   evaluations.name = "evaluation";
-  evaluations.colour = "#c0392b";
+  evaluations.color = "#c0392b";
   evaluations.marks = true;
   if (!evaluations.points.empty()) loss.curves.push_back(std::move(evaluations));
   ChartPanel time{"time of a step, s", {}};

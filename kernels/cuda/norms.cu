@@ -1,4 +1,4 @@
-// layer_norm and rms_norm share their kernels. `centred` selects layer_norm, which subtracts the mean.
+// layer_norm and rms_norm share their kernels. `centered` selects layer_norm, which subtracts the mean.
 #include <algorithm>
 
 #include "kernels/cuda/ptx.cuh"
@@ -41,9 +41,9 @@ __device__ void for_sum(T* row, const T* added, std::int64_t columns, F f) {
   });
 }
 
-/// Computes layer_norm (which subtracts the mean and adds beta) if `centred`, else rms_norm. With `adds`,
+/// Computes layer_norm (which subtracts the mean and adds beta) if `centered`, else rms_norm. With `adds`,
 /// first adds `added` to x.
-template <bool centred, bool adds, int width, typename T>
+template <bool centered, bool adds, int width, typename T>
 __global__ void __launch_bounds__(kForwardThreads)
     norm_kernel(T* y, float* statistics, T* x, const T* added, const T* gamma, const T* beta,
                 std::int64_t columns, float epsilon) {
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kForwardThreads)
   const T* more = adds ? added + row * columns : nullptr;
   T* out = y + row * columns;
   float mean = 0.0f;
-  if constexpr (centred) {
+  if constexpr (centered) {
     float sum = 0.0f;
     for_sum<width, adds>(in, more, columns, [&](std::int64_t, const float(&values)[width]) {
 #pragma unroll
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(kForwardThreads)
     mean = reduce_block(sum, 0.0f, Add()) / static_cast<float>(columns);
   }
   float squares = 0.0f;
-  for_sum<width, adds && !centred>(in, more, columns, [&](std::int64_t, const float(&values)[width]) {
+  for_sum<width, adds && !centered>(in, more, columns, [&](std::int64_t, const float(&values)[width]) {
 #pragma unroll
     for (const float value : values) squares += (value - mean) * (value - mean);
   });
@@ -71,13 +71,13 @@ __global__ void __launch_bounds__(kForwardThreads)
     float scales[width];
     float shifts[width] = {};
     load(scales, gamma + column);
-    if constexpr (centred) load(shifts, beta + column);
+    if constexpr (centered) load(shifts, beta + column);
 #pragma unroll
     for (int i = 0; i < width; ++i) values[i] = (values[i] - mean) * rstd * scales[i] + shifts[i];
     store(out + column, values);
   });
   if (threadIdx.x != 0) return;
-  if constexpr (centred) {
+  if constexpr (centered) {
     statistics[2 * row] = mean;
     statistics[2 * row + 1] = rstd;
   } else {
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kForwardThreads)
   }
 }
 
-template <bool centred>
+template <bool centered>
 void norm(const CudaTarget& target, const char* operation, Matrix y, Sums statistics, Matrix x,
           ConstMatrix added, ConstMatrix gamma, ConstMatrix beta, double epsilon) {
   if (x.rows == 0) return;
@@ -94,8 +94,8 @@ void norm(const CudaTarget& target, const char* operation, Matrix y, Sums statis
     const bool vectors = fit_vectors<T>(x.columns, y.data, x.data, added.data, gamma.data, beta.data);
     const auto kernel =
         added.data != nullptr
-            ? (vectors ? norm_kernel<centred, true, kVector<T>, T> : norm_kernel<centred, true, 1, T>)
-            : (vectors ? norm_kernel<centred, false, kVector<T>, T> : norm_kernel<centred, false, 1, T>);
+            ? (vectors ? norm_kernel<centered, true, kVector<T>, T> : norm_kernel<centered, true, 1, T>)
+            : (vectors ? norm_kernel<centered, false, kVector<T>, T> : norm_kernel<centered, false, 1, T>);
     launch(target, operation, kernel, grid_size(operation, x.rows), kForwardThreads, 0, values_of<T>(y),
            values_of(statistics), values_of<T>(x), values_of<T>(added), values_of<T>(gamma),
            values_of<T>(beta), x.columns, static_cast<float>(epsilon));
@@ -121,8 +121,8 @@ constexpr std::int64_t kBlocks = 256;  ///< a fixed number, so that all devices 
 
 /// kSteps is the number of vectors of a row that a thread sums in one pass. More would not fit in the 64
 /// registers of a thread.
-template <bool centred>
-constexpr int kSteps = centred ? 1 : 2;
+template <bool centered>
+constexpr int kSteps = centered ? 1 : 2;
 
 /// A Pass describes one launch. It computes only outputs whose pointers are not null.
 template <typename T>
@@ -142,9 +142,9 @@ struct Pass {
 };
 
 /// Returns the mean and 1 / deviation that the forward stored.
-template <bool centred>
+template <bool centered>
 __device__ float2 kept_of(const float* statistics, std::int64_t row) {
-  if constexpr (centred) return make_float2(statistics[2 * row], statistics[2 * row + 1]);
+  if constexpr (centered) return make_float2(statistics[2 * row], statistics[2 * row + 1]);
   return make_float2(0.0f, statistics[row]);
 }
 
@@ -157,7 +157,7 @@ __device__ void prefetch_row(const T* row, std::int64_t columns) {
   }
 }
 
-template <bool centred, bool adds, int width, typename T>
+template <bool centered, bool adds, int width, typename T>
 __device__ void write_dx(const Pass<T>& pass, std::int64_t row, float2 kept) {
   const std::int64_t start = row * pass.columns;
   float mean = 0.0f;   // mean of g = dy * gamma
@@ -177,7 +177,7 @@ __device__ void write_dx(const Pass<T>& pass, std::int64_t row, float2 kept) {
   }
   const float share = 1.0f / static_cast<float>(pass.columns);
   slope = reduce_block(slope, 0.0f, Add()) * share;
-  mean = centred ? reduce_block(mean, 0.0f, Add()) * share : 0.0f;
+  mean = centered ? reduce_block(mean, 0.0f, Add()) * share : 0.0f;
   for (std::int64_t column = threadIdx.x * width; column < pass.columns; column += kBackwardThreads * width) {
     load(slopes, pass.dy + start + column);
     load(values, pass.x + start + column);
@@ -214,9 +214,9 @@ struct ColumnSums {
   }
 };
 
-template <bool centred, bool adds, int width, typename T>
+template <bool centered, bool adds, int width, typename T>
 __global__ void __launch_bounds__(kBackwardThreads, 2) norm_backward_kernel(Pass<T> pass) {
-  using Columns = ColumnSums<kSteps<centred>, width>;
+  using Columns = ColumnSums<kSteps<centered>, width>;
   Columns gammas;
   Columns betas;  // unused, and without cost, for rms_norm
   for (std::int64_t row = blockIdx.x; row < pass.rows; row += gridDim.x) {
@@ -225,8 +225,8 @@ __global__ void __launch_bounds__(kBackwardThreads, 2) norm_backward_kernel(Pass
       prefetch_row(pass.x + next * pass.columns, pass.columns);
       if (adds && pass.dx != nullptr) prefetch_row(pass.added + next * pass.columns, pass.columns);
     }
-    const float2 kept = kept_of<centred>(pass.statistics, row);
-    if (pass.dx != nullptr) write_dx<centred, adds, width>(pass, row, kept);
+    const float2 kept = kept_of<centered>(pass.statistics, row);
+    if (pass.dx != nullptr) write_dx<centered, adds, width>(pass, row, kept);
     const T* dy = pass.dy + row * pass.columns;
     const T* x = pass.x + row * pass.columns;
     if (pass.dgamma != nullptr) {
@@ -239,7 +239,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 2) norm_backward_kernel(Pass
         for (int i = 0; i < width; ++i) sums[i] += slopes[i] * ((values[i] - kept.x) * kept.y);
       });
     }
-    if (!centred || pass.dbeta == nullptr) continue;
+    if (!centered || pass.dbeta == nullptr) continue;
     betas.each(pass.first, pass.last, [&](std::int64_t column, float(&sums)[width]) {
       float slopes[width];
       load(slopes, dy + column);
@@ -254,10 +254,10 @@ __global__ void __launch_bounds__(kBackwardThreads, 2) norm_backward_kernel(Pass
                  [&](std::int64_t column, float(&sums)[width]) { store(parts + part + column, sums); });
   };
   keep(gammas, pass.dgamma);
-  if (centred) keep(betas, pass.dbeta);
+  if (centered) keep(betas, pass.dbeta);
 }
 
-template <bool centred>
+template <bool centered>
 void norm_backward(const CudaTarget& target, const char* operation, Matrix dx, Sums dgamma, Sums dbeta,
                    ConstMatrix dy, ConstMatrix x, ConstMatrix gamma, ConstSums statistics,
                    ConstMatrix added) {
@@ -268,10 +268,11 @@ void norm_backward(const CudaTarget& target, const char* operation, Matrix dx, S
   with_type(target, [&](auto type) {
     using T = decltype(type);
     const bool vectors = fit_vectors<T>(x.columns, dx.data, dy.data, x.data, gamma.data, added.data);
-    const auto kernel = added.data != nullptr ? (vectors ? norm_backward_kernel<centred, true, kVector<T>, T>
-                                                         : norm_backward_kernel<centred, true, 1, T>)
-                                              : (vectors ? norm_backward_kernel<centred, false, kVector<T>, T>
-                                                         : norm_backward_kernel<centred, false, 1, T>);
+    const auto kernel = added.data != nullptr
+                            ? (vectors ? norm_backward_kernel<centered, true, kVector<T>, T>
+                                       : norm_backward_kernel<centered, true, 1, T>)
+                            : (vectors ? norm_backward_kernel<centered, false, kVector<T>, T>
+                                       : norm_backward_kernel<centered, false, 1, T>);
     Pass<T> pass{values_of<T>(dx),
                  dgamma_parts.data(),
                  dbeta_parts.data(),
@@ -285,7 +286,7 @@ void norm_backward(const CudaTarget& target, const char* operation, Matrix dx, S
                  0,
                  0};
     const std::int64_t most =
-        kSteps<centred> * kBackwardThreads * (vectors ? kVector<T> : 1);  // columns per pass
+        kSteps<centered> * kBackwardThreads * (vectors ? kVector<T> : 1);  // columns per pass
     while (pass.last < x.columns) {
       pass.first = pass.last;
       pass.last = std::min(x.columns, pass.first + most);

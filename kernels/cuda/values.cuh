@@ -41,9 +41,9 @@ void with_type(const CudaTarget& target, F f) {
 template <typename T>
 constexpr int kVector = 16 / static_cast<int>(sizeof(T));
 
-/// Neighbours are `width` adjacent values, which a thread loads or stores in as few instructions as possible.
+/// Neighbors are `width` adjacent values, which a thread loads or stores in as few instructions as possible.
 template <typename T, int width>
-struct alignas(sizeof(T) * width) Neighbours {
+struct alignas(sizeof(T) * width) Neighbors {
   T at[width];
 };
 
@@ -57,7 +57,7 @@ __device__ void load(float (&values)[width], const T* from) {
   constexpr int kStep = kSmaller<width, kVector<T>>;
 #pragma unroll
   for (int first = 0; first < width; first += kStep) {
-    const auto some = *reinterpret_cast<const Neighbours<T, kStep>*>(from + first);
+    const auto some = *reinterpret_cast<const Neighbors<T, kStep>*>(from + first);
 #pragma unroll
     for (int i = 0; i < kStep; ++i) values[first + i] = to_float(some.at[i]);
   }
@@ -68,10 +68,10 @@ __device__ void store(T* to, const float (&values)[width]) {
   constexpr int kStep = kSmaller<width, kVector<T>>;
 #pragma unroll
   for (int first = 0; first < width; first += kStep) {
-    Neighbours<T, kStep> some;
+    Neighbors<T, kStep> some;
 #pragma unroll
     for (int i = 0; i < kStep; ++i) some.at[i] = from_float<T>(values[first + i]);
-    *reinterpret_cast<Neighbours<T, kStep>*>(to + first) = some;
+    *reinterpret_cast<Neighbors<T, kStep>*>(to + first) = some;
   }
 }
 

@@ -234,7 +234,7 @@ void use_scheduler_command(const std::string& command, Seconds timeout) {
   register_method({.name = kCommandMethod,
                    .objective = Objective::published,
                    .budget = Budget::none,
-                   .minimises = false,
+                   .minimizes = false,
                    .find_bins = ask_command});
   user.command = command;
   user.timeout = timeout;

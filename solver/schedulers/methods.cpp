@@ -262,7 +262,7 @@ AssignmentSolution Method::solve(const AssignmentProblem& problem, const SolveLi
     solution.status = ScheduleStatus::fallback;
     solution.reason = std::move(reason);
   }
-  const BinOrder own = minimises ? BinOrder::alike : BinOrder::solver;
+  const BinOrder own = minimizes ? BinOrder::alike : BinOrder::solver;
   if (limits.bin_order.value_or(own) == BinOrder::alike) arrange_bins(bins, solution.bin);
   rate(*this, problem, solution);
   if (limits.improved && (problem.pipeline != nullptr || broken))

@@ -23,7 +23,7 @@ struct Method {
   Objective objective;  ///< default objective of the method
   Budget budget;
   /// If true, the method looks at costs, and its default BinOrder is `alike`; otherwise `solver`.
-  bool minimises;
+  bool minimizes;
   /// Finds bins with a small largest load; empty if none were found. The result may break caps: then solve()
   /// searches for an assignment that obeys them, and reports it as fallback.
   AssignmentSolution (*find_bins)(const BinProblem& problem, const SolveLimits& limits);

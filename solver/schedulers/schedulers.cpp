@@ -259,7 +259,7 @@ std::unique_ptr<Scheduler> make_scheduler(std::string_view name, const Scheduler
 std::string_view filler_for(std::string_view name) {
   // A user's command may be slow, and may count the batches that it gets.
   const Method& method = find_method(name);
-  return method.minimises || name == kCommandMethod ? "lpt" : method.name;
+  return method.minimizes || name == kCommandMethod ? "lpt" : method.name;
 }
 
 std::vector<std::string_view> scheduler_names(std::optional<Budget> budget) {

@@ -92,7 +92,7 @@ TEST(Errors, Records) {
 
   expect_error(data(""), {"d.csv", "empty"});
   expect_error(data(header), {"d.csv"});
-  expect_error(data("colour," + header + "red," + kGoodRow), {"d.csv", "colour"});
+  expect_error(data("color," + header + "red," + kGoodRow), {"d.csv", "color"});
   expect_error(data("id,source\nx,s\n"), {"d.csv", "row 1", "missing"});
   expect_error(with_row("y,s,,image,m,1,0x0,,,,,,2,10,7,17"), {"row 3", "images", "0x0"});
   expect_error(with_row("y,s,,image,m,1,640x480,,,,,,2,10,7,-17"), {"row 3", "text_tokens", "-17"});

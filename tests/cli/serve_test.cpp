@@ -211,7 +211,7 @@ TEST(Serve, BadRequestsAreAnsweredAndServingContinues) {
       {request(0, "partition", with("dp", 3)), "key 'params.dp'"},
       {request(0, "partition", with("method", "best")), "best"},
       {request(0, "partition", with("token_cap", 5)), "'tokens'"},
-      {request(0, "partition", with("colour", 5)), "colour"},
+      {request(0, "partition", with("color", 5)), "color"},
       {request(0, "next", {{"session", 1}}), "an open session"},
       {request(0, "push", {{"session", 1}, {"batch", items}, {"ends_window", true}}), "ends_window"},
       {request(0, "open", {{"bins", 2}, {"depth", 0}}), "depth"},

@@ -45,7 +45,7 @@ Machine drifting() {
 
 /// Returns the judgment on a run with `steps` steps for each of two plans. The second takes (1 + truth) of
 /// the first plan's time, and (1 + predicted) was predicted. Batches differ in size.
-Judgement run(Machine machine, Random& random, int steps, double truth, double predicted) {
+Judgment run(Machine machine, Random& random, int steps, double truth, double predicted) {
   std::vector<double> first, second, first_predicted, second_predicted;
   for (int i = 0; i < steps; ++i) {
     const double batch = std::exp(0.3 * normal(random));
@@ -136,7 +136,7 @@ TEST(VerdictTest, SaysHowManyMoreStepsItWouldTake) {
   int settled = 0;
   for (int seed = 0; seed < 200; ++seed) {
     Random random(static_cast<std::uint64_t>(seed), 16);
-    const Judgement first = run(loaded(), random, 10, 0.1, 0.1);
+    const Judgment first = run(loaded(), random, 10, 0.1, 0.1);
     if (!first.more_blocks || *first.more_blocks > 2000) continue;
     ++asked;
     const int steps = 10 + 2 * static_cast<int>(*first.more_blocks);
@@ -176,11 +176,11 @@ TEST(VerdictTest, LargeDifferencesAreJudgedAsRatios) {
 }
 
 TEST(VerdictTest, EqualValuesHaveNoWidth) {
-  const Judgement judgement = judge(std::vector<double>(6, std::log(1.1)), std::vector<double>(6, 0.0));
-  EXPECT_NEAR(judgement.measured.low, 0.1, 1e-12);
-  EXPECT_NEAR(judgement.measured.high, 0.1, 1e-12);
-  EXPECT_EQ(judgement.verdict, LiveVerdict::refuted);
-  EXPECT_FALSE(judgement.more_blocks);
+  const Judgment judgment = judge(std::vector<double>(6, std::log(1.1)), std::vector<double>(6, 0.0));
+  EXPECT_NEAR(judgment.measured.low, 0.1, 1e-12);
+  EXPECT_NEAR(judgment.measured.high, 0.1, 1e-12);
+  EXPECT_EQ(judgment.verdict, LiveVerdict::refuted);
+  EXPECT_FALSE(judgment.more_blocks);
 }
 
 }  // namespace verdict_test

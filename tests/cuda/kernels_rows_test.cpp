@@ -111,11 +111,11 @@ TEST_P(CudaRows, NormsAddBitIdenticallyToAdd) {
     Both &y = values("y", n, columns), &dx = values("dx", n, columns), &dgamma = sums("dgamma", 1, columns);
     Both &kept_rows = sums("statistics", n, 2), &kept_roots = sums("roots", n, 1);
     const Side at{true};
-    const auto outputs = [&](bool centred, bool fused) {
+    const auto outputs = [&](bool centered, bool fused) {
       for (const auto& both : kept) both->reset();
       const ConstMatrix first = fused ? ConstMatrix(at(added)) : ConstMatrix();
       if (!fused) gpu->add(at(x), at(added));
-      if (centred) {
+      if (centered) {
         gpu->layer_norm(at(y), at(kept_rows), at(x), first, at(gamma), at(gamma), 1e-5);
         gpu->layer_norm_backward(at(dx), at(dgamma), {}, at(dy), at(x), at(gamma), at(kept_rows), first);
       } else {
@@ -130,9 +130,9 @@ TEST_P(CudaRows, NormsAddBitIdenticallyToAdd) {
       }
       return all;
     };
-    for (const bool centred : {true, false}) {
-      EXPECT_TRUE(outputs(centred, true) == outputs(centred, false))
-          << (centred ? "layer_norm " : "rms_norm ") << shape_text(n, columns);
+    for (const bool centered : {true, false}) {
+      EXPECT_TRUE(outputs(centered, true) == outputs(centered, false))
+          << (centered ? "layer_norm " : "rms_norm ") << shape_text(n, columns);
     }
     kept.clear();
   });

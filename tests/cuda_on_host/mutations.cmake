@@ -94,7 +94,7 @@ mutation("squares: every thread writes the sum of its warp" elementwise.cu 1
   "reduce_block(sum, 0.0f, Add())" "reduce_warp(sum, Add())" ${squares})
 mutation("squares: too little memory between kernels" elementwise.cu 2
   "blocks" "blocks - blocks / 64" ${squares})
-mutation("unpack: the first of neighbours alone is looked at" unpack.cu 1 "x + first + i" "x + first"
+mutation("unpack: only the first of the neighbors is checked" unpack.cu 1 "x + first + i" "x + first"
   "*CudaRows.Unpack*/f32")
 mutation("mix: windows begin where the first does" rows.cu 1 "begin[row]" "begin[0]" "*CudaRows.Mixes*/f32")
 mutation("adamw: gradients without their factor" elementwise.cu 1

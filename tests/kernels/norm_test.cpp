@@ -124,11 +124,11 @@ std::vector<std::vector<T>> sums_and_norms(int n, int width, HostTarget target, 
   const auto x = random_values<T>(random, n, width, 2.0), added = random_values<T>(random, n, width);
   const auto dy = random_values<T>(random, n, width), gamma = random_values<T>(random, 1, width);
   std::vector<std::vector<T>> all;
-  for (const bool centred : {true, false}) {
-    Values<T> sum = x, y(n, width), statistics(n, centred ? 2 : 1), dx(n, width), dgamma(1, width);
+  for (const bool centered : {true, false}) {
+    Values<T> sum = x, y(n, width), statistics(n, centered ? 2 : 1), dx(n, width), dgamma(1, width);
     const ConstMatrix first = fused ? ConstMatrix(added) : ConstMatrix();
     if (!fused) kernels->add(sum, added);
-    if (centred) {
+    if (centered) {
       kernels->layer_norm(y, statistics, sum, first, gamma, gamma, kEpsilon);
       kernels->layer_norm_backward(dx, dgamma, {}, dy, sum, gamma, statistics, first);
     } else {

@@ -19,8 +19,8 @@ def test_a_plan_is_simulated(source):
 
 
 def test_errors_equal_the_commands_errors(source):
-    with pytest.raises(dflop.CommandError, match="--colour"):
-        dflop.plan(model="tiny-vlm", colour="red")
+    with pytest.raises(dflop.CommandError, match="--color"):
+        dflop.plan(model="tiny-vlm", color="red")
     with pytest.raises(dflop.CommandError, match="did you mean 'tiny-vlm'") as caught:
         dflop.plan(model="tiny-vl", cluster="a100-80g:1", data="none.csv", gbs=16)
     assert caught.value.exit_code == 2

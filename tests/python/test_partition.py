@@ -94,8 +94,8 @@ def test_bins_are_a_whole_number(server, bins):
 
 
 def test_unknown_options_are_rejected():
-    with pytest.raises(TypeError, match="colour"):
-        dflop.partition([1, 2], 2, colour=1)
+    with pytest.raises(TypeError, match="color"):
+        dflop.partition([1, 2], 2, color=1)
 
 
 @pytest.mark.parametrize("unit", [1e-200, 1.0, 1e12, 1e300])

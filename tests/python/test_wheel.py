@@ -49,11 +49,11 @@ def test_the_wheel_installs_into_a_fresh_environment(source, tmp_path):
     installed = tmp_path / "venv" / "lib" / f"python3.{sys.version_info[1]}" / "site-packages"
     assert (installed / "dflop" / "py.typed").exists()
     # There is a license for each bundled library, including Cbc and its parts, and none for system libraries.
-    licences = set(os.listdir(installed / "dflop" / "licenses"))
-    assert {"dflop", "coinor-libcbc3", "libtbb12", "liblapack3", "libgfortran5"} <= licences
-    assert not [name for name in licences if name.startswith(("libc6", "lib32", "libstdc++", "zlib"))]
+    licenses = set(os.listdir(installed / "dflop" / "licenses"))
+    assert {"dflop", "coinor-libcbc3", "libtbb12", "liblapack3", "libgfortran5"} <= licenses
+    assert not [name for name in licenses if name.startswith(("libc6", "lib32", "libstdc++", "zlib"))]
     libraries = {name.split("-")[0] for name in os.listdir(installed / "dflop.libs")}
-    assert len(licences) - 1 == len(libraries) - 3, "ICU has three libraries, Clp two"
+    assert len(licenses) - 1 == len(libraries) - 3, "ICU has three libraries, Clp two"
     (metadata,) = installed.glob("dflop-*.dist-info/METADATA")
     fields, _, page = metadata.read_text().partition("\n\n")
     assert page.startswith("# dflop") and "Description-Content-Type: text/markdown" in fields

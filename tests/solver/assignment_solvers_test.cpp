@@ -204,7 +204,7 @@ TEST(AssignmentSolvers, ThatMinimizeAreAtMostALittleWorseThanLpt) {
         const double value = method.solve(problem, limits).value.count();
         const std::string what = std::string(method.name) + " seed " + std::to_string(seed) +
                                  (problem.pipeline == nullptr ? "" : " makespan");
-        if (method.minimises) {
+        if (method.minimizes) {
           EXPECT_LE(value, most) << what;
         } else {
           EXPECT_GT(value, most) << what;
@@ -386,7 +386,7 @@ TEST(AssignmentSolvers, LeaveBinsInTheRequestedOrder) {
     const AssignmentSolution alike = method.solve(data.problem, limits);
     EXPECT_EQ(found.bin, method.find_bins(bins, limits).bin) << method.name;
     EXPECT_EQ(alike.bin, arranged(bins, found.bin)) << method.name;
-    EXPECT_EQ(own.bin, method.minimises ? alike.bin : found.bin) << method.name;
+    EXPECT_EQ(own.bin, method.minimizes ? alike.bin : found.bin) << method.name;
     EXPECT_DOUBLE_EQ(alike.value.count(), found.value.count()) << method.name;
     moved += alike.bin != found.bin ? 1 : 0;
   }

@@ -250,13 +250,13 @@ TEST(SchedulingService, AnInfeasibleBatchIsReported) {
   }
 }
 
-struct Misbehaviour {
+struct Misbehavior {
   std::string what;
   testing::StubScheduler::Function schedule;
   std::string message;
 };
 
-std::vector<Misbehaviour> misbehaviours() {
+std::vector<Misbehavior> misbehaviors() {
   const auto with_bins = [](std::vector<std::int32_t> bins) {
     return [bins](const ScheduleRequest&) {
       ScheduleResult result;
@@ -275,7 +275,7 @@ std::vector<Misbehaviour> misbehaviours() {
 
 TEST(SchedulingService, FailingSchedulersDoNotStopTraining) {
   const auto lpt = make_scheduler("lpt");
-  for (const Misbehaviour& scheduler : misbehaviours()) {
+  for (const Misbehavior& scheduler : misbehaviors()) {
     for (const ServiceOptions& options : {deterministic(2), live(2)}) {
       SchedulingService service(service_input(stub(scheduler.schedule), 6), options);
       std::vector<ScheduleEvent> events;

@@ -24,7 +24,7 @@ TEST(ItemsFile, BadInputNamesItsPlace) {
   refused("id,encoder_s,llm_s\n", "i.csv", {"at least one item"});
   refused("id,encoder_s,llm_s\ncaf\xE9,1,1\n", "i.csv:row 2, column 'id'", {"UTF-8", "found the byte 0xe9"});
   refused("id,encoder_s\na,1\n", "i.csv:row 1", {"'llm_s' is missing"});
-  refused("id,encoder_s,llm_s,colour\n", "i.csv:row 1", {"tokens", "found 'colour'"});
+  refused("id,encoder_s,llm_s,color\n", "i.csv:row 1", {"tokens", "found 'color'"});
   refused("id,encoder_s,llm_s,id\n", "i.csv:row 1", {"'id' occurs twice"});
   refused(header + "b,nan,1,1\n", "i.csv:row 3, column 'encoder_s'", {"a number from 0", "found 'nan'"});
   refused(header + "b,1,-1,1\n", "i.csv:row 3, column 'llm_s'", {"a number from 0", "found '-1'"});

@@ -138,7 +138,7 @@ TEST(ProfileTables, RejectsWrongValues) {
   in_patches("\"forward_s\": [-1.6e-05,", unit + ".forward_s[0]", {"-1.6e-05"});
   in_patches("\"forward_s\": [null,", unit + ".forward_s[0]", {"null"});
   in_patches("\"forward_s\": [", unit + ".forward_s", {"3 numbers"});
-  in_patches("\"colour\": 1, \"forward_s\": [1.6e-05,", unit + ".colour", {});
+  in_patches("\"color\": 1, \"forward_s\": [1.6e-05,", unit + ".color", {});
   refused("\"device\": \"host\",", "", "device", {});
   refused("\"message\": {", "\"speed\": 1, \"message\": {", "speed", {});
   refused("\"ranks\": 4", "\"ranks\": 2", "all_reduce[1].ranks", {"3", "2"});

@@ -93,8 +93,8 @@ TEST(Records, FilesWithoutRecordsAreErrors) {
 
 TEST(Records, HeaderMustHoldExactlyTheKnownColumns) {
   const std::string header = kHeader;
-  expect_error("colour," + header + kImage,
-               "t.csv:row 1, column 'colour': unknown column; expected id,source,");
+  expect_error("color," + header + kImage,
+               "t.csv:row 1, column 'color': unknown column; expected id,source,");
   expect_error("id," + header + kImage, "t.csv:row 1, column 'id': expected once in the header, found twice");
   expect_error(header.substr(3) + kImage, "t.csv:row 1, column 'id': missing from the header");
   expect_error(

@@ -45,9 +45,9 @@ std::vector<float> patches_of(std::span<const float> tile, std::int64_t tile_sid
   patches.reserve(static_cast<std::size_t>(count * 3 * patch * patch));
   for (std::int64_t i = 0; i < count; ++i) {
     const auto [row, column] = place(i);
-    for (std::int64_t colour = 0; colour < 3; ++colour) {
+    for (std::int64_t color = 0; color < 3; ++color) {
       for (std::int64_t y = 0; y < patch; ++y) {
-        const auto from = tile.begin() + (colour * tile_side + row * patch + y) * tile_side + column * patch;
+        const auto from = tile.begin() + (color * tile_side + row * patch + y) * tile_side + column * patch;
         patches.insert(patches.end(), from, from + patch);
       }
     }
@@ -92,10 +92,10 @@ struct LineTaps {
 /// Returns the taps of place i for bilinear interpolation of `from` places to `to` places, with half-pixel
 /// centers and without antialiasing (torch.nn.functional.interpolate).
 LineTaps line_taps(std::int64_t i, std::int64_t from, std::int64_t to) {
-  const double centre = std::max(
+  const double center = std::max(
       (static_cast<double>(i) + 0.5) * static_cast<double>(from) / static_cast<double>(to) - 0.5, 0.0);
-  const std::int64_t first = std::min(static_cast<std::int64_t>(centre), from - 1);
-  const double second_weight = centre - static_cast<double>(first);
+  const std::int64_t first = std::min(static_cast<std::int64_t>(center), from - 1);
+  const double second_weight = center - static_cast<double>(first);
   return {{first, std::min(first + 1, from - 1)}, {1 - second_weight, second_weight}};
 }
 

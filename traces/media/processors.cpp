@@ -59,10 +59,10 @@ Tiles empty_tiles(std::int64_t count, std::int32_t side) {
 }
 
 /// Centers a picture in a larger one of one color; of an odd remainder, the upper left gets less.
-RgbImage in_the_middle(const RgbImage& image, ImageSize size, const std::array<std::uint8_t, 3>& colour) {
+RgbImage in_the_middle(const RgbImage& image, ImageSize size, const std::array<std::uint8_t, 3>& color) {
   const auto pixels = static_cast<std::size_t>(size.width) * static_cast<std::size_t>(size.height);
   RgbImage out{size, std::vector<std::uint8_t>(3 * pixels)};
-  for (std::size_t i = 0; i < out.pixels.size(); ++i) out.pixels[i] = colour[i % 3];
+  for (std::size_t i = 0; i < out.pixels.size(); ++i) out.pixels[i] = color[i % 3];
   const std::int64_t top = (size.height - image.size.height) / 2;
   const std::int64_t left = (size.width - image.size.width) / 2;
   for (std::int64_t y = 0; y < image.size.height; ++y) {
@@ -234,13 +234,13 @@ void require_llava_square(ImageSize image) {
 }
 
 Tiles llava_tile_of_several(const RgbImage& image, const LlavaProcessor& processor) {
-  std::array<std::uint8_t, 3> colour{};
-  for (std::size_t c = 0; c < 3; ++c) colour[c] = static_cast<std::uint8_t>(processor.scale.mean[c] * 255);
+  std::array<std::uint8_t, 3> color{};
+  for (std::size_t c = 0; c < 3; ++c) color[c] = static_cast<std::uint8_t>(processor.scale.mean[c] * 255);
   require_llava_square(image.size);
   const std::int32_t side = std::max(image.size.width, image.size.height);
   Tiles tiles = empty_tiles(1, processor.tile);
   append_grid(tiles,
-              resize_bicubic(in_the_middle(image, {side, side}, colour), {processor.tile, processor.tile}),
+              resize_bicubic(in_the_middle(image, {side, side}, color), {processor.tile, processor.tile}),
               scaled_bytes(processor.scale));
   return tiles;
 }

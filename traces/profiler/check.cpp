@@ -116,7 +116,7 @@ class TraceChecker {
     std::map<std::pair<std::int64_t, std::int64_t>, const KinetoActivity*> last;
     for (const KinetoActivity& activity : trace_.activities) {
       const KinetoActivity*& before = last[{activity.device, activity.stream}];
-      // Times in whole microseconds may be rounded towards each other.
+      // Times in whole microseconds may be rounded toward each other.
       const Nanoseconds slack = trace_.resolution.count() > 1 ? trace_.resolution : Nanoseconds(0);
       if (before != nullptr && before->end() > activity.start + slack) {
         add(Kind::overlap, activity,

@@ -49,7 +49,7 @@ bool has_pipeline_ranges(const std::vector<KinetoTrace>& traces);
 /// its own previous step, and the makespan is from the last rank's end of the previous step to the last
 /// rank's end of this one, so that no time counts twice.
 ///
-/// A rank's time between ranges counts towards the following range, unless the rank waits. Memory, shapes of
+/// A rank's time between ranges counts toward the following range, unless the rank waits. Memory, shapes of
 /// stages and bytes of reductions are not recorded.
 ///
 /// Every rank needs a trace with the backward of every forward and both ends of every message. A step that

@@ -185,7 +185,7 @@ void join_reductions(PipelineRecord& record);
 std::vector<Nanoseconds> rank_ends(const PipelineRecord& record);
 
 /// Returns the record as a timeline. Without `ends_before` all ranks begin together. Otherwise a rank begins
-/// at the end of its previous step, given by these times, and its time until its first range counts towards
+/// at the end of its previous step, given by these times, and its time until its first range counts toward
 /// that range, unless it waits; the makespan is from the last rank's previous end to the last rank's end of
 /// this step. If `ends_before` is empty, the ends are unknown: a rank then begins as early as its activities
 /// allow. @pre all of the above

@@ -19,8 +19,8 @@ constexpr double kBottom = 24;
 constexpr double kBarWidth = 20;
 constexpr double kGroupGap = 26;
 constexpr double kHeadroom = 1.08;
-constexpr std::array<std::string_view, 9> kColours = {"#b0b7c3", "#6b7280", "#f2c14e", "#e8923a", "#9ecae9",
-                                                      "#4c78a8", "#54a24b", "#8e6bb0", "#c0392b"};
+constexpr std::array<std::string_view, 9> kColors = {"#b0b7c3", "#6b7280", "#f2c14e", "#e8923a", "#9ecae9",
+                                                     "#4c78a8", "#54a24b", "#8e6bb0", "#c0392b"};
 
 /// A Bar is a value of a series, or a box if it has five numbers.
 struct Bar {
@@ -40,19 +40,18 @@ std::string text_at(double x, double y, std::string_view anchor, std::string_vie
                      html_escaped(text));
 }
 
-std::string line_between(double x1, double y1, double x2, double y2, std::string_view colour) {
+std::string line_between(double x1, double y1, double x2, double y2, std::string_view color) {
   return fmt::format("<line x1='{:.1f}' y1='{:.1f}' x2='{:.1f}' y2='{:.1f}' stroke='{}'/>", x1, y1, x2, y2,
-                     colour);
+                     color);
 }
 
-std::string bar_svg(const Bar& bar, double x, std::string_view colour, const auto& y) {
+std::string bar_svg(const Bar& bar, double x, std::string_view color, const auto& y) {
   if (bar.box[4] == 0) {
     const double zero = y(0);
     const double top = std::min(y(bar.value), zero);
     return fmt::format(
         "<rect x='{:.1f}' y='{:.1f}' width='{:.1f}' height='{:.1f}' fill='{}'><title>{}: {:.4g}</title></rect>",
-        x + 1, top, kBarWidth - 2, std::abs(y(bar.value) - zero), colour, html_escaped(bar.series),
-        bar.value);
+        x + 1, top, kBarWidth - 2, std::abs(y(bar.value) - zero), color, html_escaped(bar.series), bar.value);
   }
   const auto& [least, q1, median, q3, most] = bar.box;
   const double middle = x + kBarWidth / 2;
@@ -60,7 +59,7 @@ std::string bar_svg(const Bar& bar, double x, std::string_view colour, const aut
          fmt::format(
              "<rect x='{:.1f}' y='{:.1f}' width='{:.1f}' height='{:.1f}' fill='{}' stroke='#333'><title>{}: {:.4g} to "
              "{:.4g}, median {:.4g}</title></rect>",
-             x + 1, y(q3), kBarWidth - 2, std::max(0.0, y(q1) - y(q3)), colour, html_escaped(bar.series),
+             x + 1, y(q3), kBarWidth - 2, std::max(0.0, y(q1) - y(q3)), color, html_escaped(bar.series),
              least, most, median) +
          line_between(x + 1, y(median), x + kBarWidth - 1, y(median), "#000");
 }
@@ -98,7 +97,7 @@ std::string bars_svg(std::string_view title, const std::vector<BarGroup>& groups
     for (std::size_t b = 0; b < group.bars.size(); ++b) {
       const auto place = std::ranges::find(series, group.bars[b].series) - series.begin();
       out += bar_svg(group.bars[b], x + static_cast<double>(b) * kBarWidth,
-                     kColours[static_cast<std::size_t>(place) % kColours.size()], y);
+                     kColors[static_cast<std::size_t>(place) % kColors.size()], y);
     }
     if (group.bars.empty()) out += text_at(x + room / 2, y(0) - 6, "middle", "nothing fits");
     out += text_at(x + room / 2, kTop + kHeight + 15, "middle", group.label);
@@ -107,7 +106,7 @@ std::string bars_svg(std::string_view title, const std::vector<BarGroup>& groups
   for (std::size_t i = 0; i < series.size(); ++i) {
     const double line = kTop + 16 * static_cast<double>(i);
     out += fmt::format("<rect x='{:.1f}' y='{:.1f}' width='12' height='12' fill='{}'/>", legend, line,
-                       kColours[i % kColours.size()]);
+                       kColors[i % kColors.size()]);
     out += text_at(legend + 18, line + 10, "start", series[i]);
   }
   return out + "</svg>\n";
@@ -180,13 +179,13 @@ std::string claims_html(std::span<const StudyResult> results) {
       "<div class='scroll'><table><tr><th>setting</th><th>statement</th><th>published</th><th>here</th><th>verdict</th><th>why</th></tr>\n";
   for (const StudyResult& result : results) {
     for (const Claim& claim : result.claims) {
-      const std::string_view colour = claim.verdict == Verdict::reproduced ? "#d9f0d9"
-                                      : claim.verdict == Verdict::partly   ? "#fdf0cf"
-                                                                           : "#f8dcd9";
+      const std::string_view color = claim.verdict == Verdict::reproduced ? "#d9f0d9"
+                                     : claim.verdict == Verdict::partly   ? "#fdf0cf"
+                                                                          : "#f8dcd9";
       out += fmt::format(
           "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td style='background:{}'>{}</td><td>{}</td></tr>\n",
           result.setting->name, html_escaped(claim.statement), html_escaped(claim.published),
-          html_escaped(claim.ours), colour, to_string(claim.verdict), html_escaped(claim.reason));
+          html_escaped(claim.ours), color, to_string(claim.verdict), html_escaped(claim.reason));
     }
   }
   return out + "</table></div>\n";

@@ -164,7 +164,7 @@ class RowFit {
   }
 
   /// Fits `open`, starting from the values in `from`. If the cluster has its own value for a parameter, a
-  /// weak pull towards it decides between solutions that fit the rows equally well.
+  /// weak pull toward it decides between solutions that fit the rows equally well.
   Fitted fitted(const std::vector<FitParameter>& open, const ClusterSpec& from, int most_steps = 200) const {
     if (open.empty()) return {open, own_, cost(own_)};
     const auto with = [&](const std::vector<double>& logs) {

@@ -52,7 +52,7 @@ using RowMask = std::vector<std::vector<bool>>;
 
 /// Returns the cluster whose parameters minimize the robust sum of squares of log(predicted / measured) over
 /// the selected rows. Every set has the same weight, regardless of its number of rows. If several values fit
-/// the rows equally well, a weak pull towards the values of `cluster` decides. A parameter keeps its value in
+/// the rows equally well, a weak pull toward the values of `cluster` decides. A parameter keeps its value in
 /// `cluster` exactly if that fits the rows as well, to within two standard errors or 0.1 %. One set of
 /// parameters serves all rows. Inside the fit, predictions come from estimate(): first unchanged, then
 /// multiplied by the ratio to the simulation at the first result. Recorded iterations are always simulated,

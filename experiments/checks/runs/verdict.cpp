@@ -17,7 +17,7 @@ double mean_of(std::span<const double> values) {
 }
 
 /// Returns the correlation of neighboring values, 0 if it is negative.
-double neighbour_correlation(std::span<const double> values) {
+double neighbor_correlation(std::span<const double> values) {
   const double mean = mean_of(values);
   double own = 0;
   double shifted = 0;
@@ -58,7 +58,7 @@ Interval trimmed_interval(std::span<const double> values, double level) {
   for (const double value : kept) squares += (value - center) * (value - center);
   const auto n = static_cast<double>(count);
   const auto left = static_cast<double>(count - 2 * cut);
-  const double correlation = neighbour_correlation(kept);
+  const double correlation = neighbor_correlation(kept);
   const double deviation =
       std::sqrt(squares / (n - 1) * (1 + correlation) / (1 - correlation)) / (left / n * std::sqrt(n));
   const boost::math::students_t student(left - 1);
@@ -66,14 +66,14 @@ Interval trimmed_interval(std::span<const double> values, double level) {
   return {mean, mean - half, mean + half};
 }
 
-Judgement judge(std::span<const double> measured, std::span<const double> predicted,
-                const JudgeOptions& options) {
+Judgment judge(std::span<const double> measured, std::span<const double> predicted,
+               const JudgeOptions& options) {
   std::vector<double> errors(measured.begin(), measured.end());
   for (std::size_t i = 0; i < errors.size(); ++i) errors[i] -= predicted[i];
   const double difference = trimmed_interval(predicted, options.level).mean;
   const Interval error = trimmed_interval(errors, options.level);
   const double tolerance = std::max(std::log1p(options.tolerance), options.share * std::abs(difference));
-  Judgement result;
+  Judgment result;
   result.predicted = std::expm1(difference);
   result.measured = as_fractions(trimmed_interval(measured, options.level));
   result.error = as_fractions(error);

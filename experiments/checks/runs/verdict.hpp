@@ -45,8 +45,8 @@ struct JudgeOptions {
   double level = 0.95;
 };
 
-/// A Judgement holds differences as fractions: -0.06 means 6 % less time.
-struct Judgement {
+/// A Judgment holds differences as fractions: -0.06 means 6 % less time.
+struct Judgment {
   double predicted = 0;
   Interval measured;
   Interval error;        ///< measured relative to predicted, pair by pair
@@ -68,8 +68,8 @@ struct Judgement {
 /// although it does not) therefore has a probability of at most 1 - level. `measured` and `predicted` are
 /// logarithms of second time / first time, block by block, from paired_blocks().
 /// @pre both have the same size, at least kMinBlocks
-Judgement judge(std::span<const double> measured, std::span<const double> predicted,
-                const JudgeOptions& options = {});
+Judgment judge(std::span<const double> measured, std::span<const double> predicted,
+               const JudgeOptions& options = {});
 
 /// Makes blocks of pairs of steps: each block is the mean of log(second / first) over two neighboring pairs.
 /// The two variants alternate as A B, B A, A B, ..., so that a machine that slows down at a constant rate

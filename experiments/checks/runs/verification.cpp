@@ -170,7 +170,7 @@ Verification verify_live(const std::vector<Variant>& variants, const Verificatio
   const VariantRun& base = result.runs.front();
   for (std::size_t v = 1; v < result.runs.size(); ++v) {
     const VariantRun& run = result.runs[v];
-    result.judgements.push_back(
+    result.judgments.push_back(
         judge(blocks(base.measured, run.measured), blocks(base.predicted, run.predicted), options.judge));
   }
   return result;

@@ -58,8 +58,8 @@ struct VariantRun {
 };
 
 struct Verification {
-  std::vector<VariantRun> runs;       ///< all others are compared with the first
-  std::vector<Judgement> judgements;  ///< for runs[1], runs[2], ...
+  std::vector<VariantRun> runs;     ///< all others are compared with the first
+  std::vector<Judgment> judgments;  ///< for runs[1], runs[2], ...
   JudgeOptions options;
   std::optional<double> others;  ///< fraction of the machine's processor time used by other processes
 };

@@ -22,9 +22,9 @@ Seconds mean_of(const std::vector<Seconds>& times) {
 }
 
 /// Returns how many more steps of each variant would settle the verdict. A block has two steps.
-std::optional<std::int64_t> more_steps(const Judgement& judgement) {
-  if (!judgement.more_blocks) return std::nullopt;
-  return 2 * *judgement.more_blocks;
+std::optional<std::int64_t> more_steps(const Judgment& judgment) {
+  if (!judgment.more_blocks) return std::nullopt;
+  return 2 * *judgment.more_blocks;
 }
 
 std::string percent(double fraction) {
@@ -105,7 +105,7 @@ std::string steps_svg(const Verification& verification) {
 std::string intervals_svg(const Verification& verification) {
   double low = 0;
   double high = 0;
-  for (const Judgement& j : verification.judgements) {
+  for (const Judgment& j : verification.judgments) {
     low = std::min({low, j.measured.low, j.tolerated().low});
     high = std::max({high, j.measured.high, j.tolerated().high});
   }
@@ -113,7 +113,7 @@ std::string intervals_svg(const Verification& verification) {
   low -= margin;
   high += margin;
   const auto at = [&](double value) { return kLabelWidth + kPlotWidth * (value - low) / (high - low); };
-  const double height = kRowHeight * static_cast<double>(verification.judgements.size());
+  const double height = kRowHeight * static_cast<double>(verification.judgments.size());
   std::string out = svg_open(kLabelWidth + kPlotWidth + kMargin, kMargin + height + kAxisHeight + kMargin);
   const double tick = tick_step(100 * (high - low)) / 100;
   for (double value = std::ceil(low / tick) * tick; value <= high; value += tick) {
@@ -124,8 +124,8 @@ std::string intervals_svg(const Verification& verification) {
         at(value), kMargin, kMargin + height, zero ? "#555" : "#ddd", kMargin + height + 16,
         zero ? 0.0 : 100 * value, tick_decimals(100 * tick));
   }
-  for (std::size_t i = 0; i < verification.judgements.size(); ++i) {
-    const Judgement& j = verification.judgements[i];
+  for (std::size_t i = 0; i < verification.judgments.size(); ++i) {
+    const Judgment& j = verification.judgments[i];
     const double y = kMargin + kRowHeight * (static_cast<double>(i) + 0.5);
     out += fmt::format("<text x='{}' y='{:.0f}' text-anchor='end'>{}</text>", kLabelWidth - 8, y + 4,
                        html_escaped(verification.runs[i + 1].variant.name));
@@ -170,8 +170,8 @@ Table verdict_table(const Verification& verification) {
                {"verdict", "verdict"},
                {"more_steps", "more steps"}},
               {}};
-  for (std::size_t i = 0; i < verification.judgements.size(); ++i) {
-    const Judgement& j = verification.judgements[i];
+  for (std::size_t i = 0; i < verification.judgments.size(); ++i) {
+    const Judgment& j = verification.judgments[i];
     table.rows.push_back({verification.runs[i + 1].variant.name, verification.runs.front().variant.name,
                           j.predicted, j.measured.mean, j.measured.low, j.measured.high, j.tolerance,
                           to_string(j.verdict), more_steps(j)});
@@ -219,8 +219,8 @@ Table variant_operations_table(const Verification& verification) {
 std::vector<std::string> verdict_sentences(const Verification& verification) {
   std::vector<std::string> lines;
   const std::string& base = verification.runs.front().variant.name;
-  for (std::size_t i = 0; i < verification.judgements.size(); ++i) {
-    const Judgement& j = verification.judgements[i];
+  for (std::size_t i = 0; i < verification.judgments.size(); ++i) {
+    const Judgment& j = verification.judgments[i];
     std::string line =
         fmt::format("{}: {} against {}: predicted {}, measured {} ({} to {} with a probability of {:.0f} %)",
                     to_string(j.verdict), verification.runs[i + 1].variant.name, base, percent(j.predicted),
@@ -250,8 +250,8 @@ std::string verification_json(const Verification& verification) {
   json["level"] = verification.options.level;
   json["others"] = verification.others ? Json(*verification.others) : Json();
   json["verdicts"] = json_of(verdict_table(verification));
-  for (std::size_t i = 0; i < verification.judgements.size(); ++i) {
-    json["verdicts"][i]["error"] = json_of(verification.judgements[i].error);
+  for (std::size_t i = 0; i < verification.judgments.size(); ++i) {
+    json["verdicts"][i]["error"] = json_of(verification.judgments[i].error);
   }
   json["variants"] = json_of(variant_table(verification));
   for (std::size_t v = 0; v < verification.runs.size(); ++v) {

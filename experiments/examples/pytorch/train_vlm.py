@@ -30,7 +30,7 @@ import dflop.torch
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODEL = os.path.join(HERE, "vlm.json")
 PATCHES, PATCH, MERGE = 64, 48, 4  # patches of a tile; numbers of a patch; patches that are merged into one token
-COLOURS, WORDS, END = 8, 64, 63
+COLORS, WORDS, END = 8, 64, 63
 GBS = 16
 
 
@@ -50,19 +50,19 @@ class Pictures:
             for i, (tiles, words) in enumerate(zip(self.tiles, self.words))
         ]
 
-    def colours(self, i):
-        return torch.randint(0, COLOURS, (self.tiles[i],), generator=torch.Generator().manual_seed(i))
+    def colors(self, i):
+        return torch.randint(0, COLORS, (self.tiles[i],), generator=torch.Generator().manual_seed(i))
 
     def patches(self, i, first, tiles):
         """Returns the patches of some tiles: the numbers of their color, plus noise."""
         noise = torch.randn(self.tiles[i], PATCHES, PATCH, generator=torch.Generator().manual_seed(i))
-        signal = torch.eye(COLOURS)[self.colours(i)].repeat_interleave(PATCH // COLOURS, dim=1)
+        signal = torch.eye(COLORS)[self.colors(i)].repeat_interleave(PATCH // COLORS, dim=1)
         return (noise + 2 * signal[:, None, :])[first : first + tiles].reshape(-1, PATCH)
 
     def text(self, i):
         """Returns the words of a caption: its colors, followed by counting, which is easy to learn."""
-        counted = COLOURS + torch.arange(self.words[i] - self.tiles[i]) % (WORDS - COLOURS - 1)
-        return torch.cat([self.colours(i), counted])
+        counted = COLORS + torch.arange(self.words[i] - self.tiles[i]) % (WORDS - COLORS - 1)
+        return torch.cat([self.colors(i), counted])
 
 
 # The model: rows are packed, one sequence of any length after the other.

@@ -240,7 +240,7 @@ def partition(
     try:
         lists = asking.lists_of(params)
         if levels:
-            lists = _levelled(asking, params, lists, equal_size)
+            lists = _leveled(asking, params, lists, equal_size)
     except ServerError as error:
         if not fallback or token_cap is not None:
             raise
@@ -250,7 +250,7 @@ def partition(
     return lists
 
 
-def _levelled(asking, params, lists, equal_size):
+def _leveled(asking, params, lists, equal_size):
     """Returns the lists with the smallest spread among the given ones and further ones for items with one cost each."""
     costs, bins = params["llm"], params["bins"]
     found = [lists]

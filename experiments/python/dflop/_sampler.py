@@ -344,7 +344,7 @@ class BatchSampler:
         ranks = _agreement.ranks_of_process_group()
         if ranks is not None and self._asked_for[1] == "auto" and ranks[1] != self._dp_size:
             raise InputError(
-                f"dp_size: expected a value, because torch.distributed has {ranks[1]} ranks but was not initialised "
+                f"dp_size: expected a value, because torch.distributed has {ranks[1]} ranks but was not initialized "
                 f"when this sampler was made: every rank would get the samples of rank {self._dp_rank} of "
                 f"{self._dp_size}. Make it after init_process_group(), or give dp_rank and dp_size (pipeline ranks: 0 "
                 "and 1)"
@@ -439,7 +439,7 @@ class BatchSampler:
         if self._find_agreement() is None and self._is_one_of_several():
             raise ServerError(
                 f"{error}. LPT in Python could take over, but other ranks would not know: give the sampler "
-                "an 'agreement', a folder that all ranks see, or initialise torch.distributed before the "
+                "an 'agreement', a folder that all ranks see, or initialize torch.distributed before the "
                 "first batch"
             ) from error
         message = f"epoch {self.epoch}, step {step}: {error}; LPT in Python takes over"
@@ -463,7 +463,7 @@ class BatchSampler:
             if self._live and self._is_one_of_several():
                 raise InputError(
                     "live: expected an agreement, because answers differ from rank to rank: a folder that all ranks "
-                    "see, or torch.distributed initialised before the first batch"
+                    "see, or torch.distributed initialized before the first batch"
                 )
             return bins
         value = agreement.agree(self._key(step), json.dumps(bins, separators=(",", ":")).encode())

@@ -45,9 +45,9 @@ std::optional<Bytes> PlanFinisher::overrun_of(const Plan& plan, const Scheduler&
 
 std::optional<Bytes> PlanFinisher::overrun_within(const Plan& plan, const Scheduler& scheduler,
                                                   std::span<const Batch> further, Bytes limit) const {
-  const bool minimises = find_method(scheduler.name()).minimises;
-  const bool within = request_.search.respect_memory && minimises;
-  return overrun(request_, plan, further, minimises ? *lpt_ : scheduler, request_.seed, within, limit);
+  const bool minimizes = find_method(scheduler.name()).minimizes;
+  const bool within = request_.search.respect_memory && minimizes;
+  return overrun(request_, plan, further, minimizes ? *lpt_ : scheduler, request_.seed, within, limit);
 }
 
 bool PlanFinisher::fits_all(const RankedPlan& plan, Bytes limit) const {

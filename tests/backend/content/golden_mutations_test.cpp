@@ -270,7 +270,7 @@ std::vector<Mutation> weight_mutations() {
          }
          return true;
        }},
-      {"order of colours",
+      {"order of colors",
        {},
        {},
        [](const ModelSpec&, const Parameter& p, std::vector<double>& v) {

@@ -121,7 +121,7 @@ class Executor:
         modules_recompute: bool = False,
     ) -> None:
         if not dist.is_initialized():
-            raise InputError("Executor: expected torch.distributed to be initialised: call init_process_group() first")
+            raise InputError("Executor: expected torch.distributed to be initialized: call init_process_group() first")
         self._rank = dist.get_rank()
         self._inputs = inputs
         self._loss = loss

@@ -16,7 +16,7 @@
 #include "tests/backend/run/live_model.hpp"
 
 namespace dflop {
-namespace neighbours_test {
+namespace neighbors_test {
 
 constexpr int kTp = 2;
 constexpr std::size_t kOptimizerBytes = std::size_t{4} << 20;  // of only its largest tensors
@@ -24,7 +24,7 @@ constexpr std::size_t kOptimizerBytes = std::size_t{4} << 20;  // of only its la
 /// What the first measuring rank has seen at each of its largest tensors: how many tensors the first neighbor
 /// had processed.
 struct Seen {
-  std::atomic<int> by_neighbour = 0;
+  std::atomic<int> by_neighbor = 0;
   std::vector<int> at_optimizer;
 };
 
@@ -34,7 +34,7 @@ class WatchedDevice final : public testing::ForwardingDevice {
       : ForwardingDevice(std::move(host)), rank_(rank), seen_(seen) {}
 
   std::unique_ptr<Buffer> allocate(std::size_t bytes) override {
-    if (rank_ == kTp) ++seen_.by_neighbour;
+    if (rank_ == kTp) ++seen_.by_neighbor;
     if (rank_ == 0 && bytes == kOptimizerBytes) note();
     return ForwardingDevice::allocate(bytes);
   }
@@ -46,11 +46,11 @@ class WatchedDevice final : public testing::ForwardingDevice {
     constexpr std::size_t kTensors = 4;
     constexpr std::chrono::seconds kLong{20};
     const auto until = std::chrono::steady_clock::now() + kLong;
-    while (seen_.at_optimizer.size() == 2 * kTensors - 1 && seen_.by_neighbour == seen_.at_optimizer.back() &&
+    while (seen_.at_optimizer.size() == 2 * kTensors - 1 && seen_.by_neighbor == seen_.at_optimizer.back() &&
            std::chrono::steady_clock::now() < until) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-    seen_.at_optimizer.push_back(seen_.by_neighbour);
+    seen_.at_optimizer.push_back(seen_.by_neighbor);
   }
 
   int rank_;
@@ -78,7 +78,7 @@ class WatchedWorld final : public World {
 };
 
 /// The second rank of the tp group finishes while the first still measures its optimizer.
-TEST(ProfilerNeighbours, IdleWhileTheOptimizerRunsAloneElseOverlapWithIt) {
+TEST(ProfilerNeighbors, IdleWhileTheOptimizerRunsAloneElseOverlapWithIt) {
   Seen seen;
   ProfilerOptions options;
   options.budget = Seconds(0.05);
@@ -99,5 +99,5 @@ TEST(ProfilerNeighbours, IdleWhileTheOptimizerRunsAloneElseOverlapWithIt) {
   EXPECT_GT(seen.at_optimizer[7], seen.at_optimizer[6]);
 }
 
-}  // namespace neighbours_test
+}  // namespace neighbors_test
 }  // namespace dflop
