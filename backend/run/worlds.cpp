@@ -47,7 +47,7 @@ constexpr WorldKind kWorldKinds[] = {
        return std::make_unique<HostWorld>(ranks, options);
      }},
     {.name = "cuda",
-     .what = "and all ranks share the first GPU",
+     .what = "every rank is a thread, and all ranks share the first GPU",
      .partitions = true,
      .shares = true,
      .require = [] { cuda_device_count(); },  // creates no context on unused GPUs

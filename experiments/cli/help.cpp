@@ -23,7 +23,7 @@ constexpr std::string_view kTitle =
     "dflop: finds, explains and runs the fastest way to train multimodal LLMs";
 constexpr std::string_view kExitCodes =
     "0 success, 1 failure, 2 bad usage or input, or output that cannot be written, 3 infeasible (no plan "
-    "fits, a run does not end, or a finding of --fail-on), 4 no device";
+    "fits, a run does not finish, or a finding of --fail-on), 4 no device";
 
 /// A Noun begins the names of several commands, and has one line in the overview.
 struct Noun {

@@ -317,7 +317,8 @@ grade of the original file for the rest.)",
   add_model_option(command.options, text("NAME|FILE"));
   add_cluster_option(command.options, text("NAME|FILE").required());
   command.options.add({
-      {"folds", whole("K", 5), "number of parts of the rows; each part is left out once"},
+      {"folds", whole("K", 5),
+       "number of parts into which the rows are split; each part is left out of one fit"},
   });
   add_seed_option(command.options);
   command.options.add(OptionGroup::output,

@@ -496,8 +496,8 @@ recomputation. --plan adds your own plans as rows, whose microbatches --schedule
       {"systems", text("LIST").common(),
        "run only these systems, separated by commas, such as pytorch,dflop,search"},
       {"seeds", whole("K", 3),
-       "run each plan, made for the batches of --seed, also on the batches of the next seeds, K seeds in "
-       "all, and print means with 95 % intervals; 1: only --seed"},
+       "run each plan on the batches of K consecutive seeds, and print means with 95 % intervals; plans are "
+       "made for the first seed, --seed; 1: only --seed"},
       {"train-samples", whole("N"),
        "also estimate training on N samples: hours, GPU-hours and, on standard error, the share of "
        "planning time"},
@@ -510,7 +510,8 @@ recomputation. --plan adds your own plans as rows, whose microbatches --schedule
   command.options.add(
       OptionGroup::output,
       {
-          {"wide", flag().common(), "print all columns as text, and the free choices of each system"},
+          {"wide", flag().common(),
+           "in text output, print all columns, and what each system was free to choose"},
           {"out", text("DIR").common(),
            "write report.html, compare.json, compare.csv, and the plan, schedule and trace of each system"},
       });

@@ -181,7 +181,7 @@ Command correction_command() {
   Command command{
       .name = "correction",
       .task = Task::check,
-      .summary = "study Adaptive Correction: slow shapes, its gains, and when it turns itself off",
+      .summary = "study Adaptive Correction: slow samples, its gains, and when it turns itself off",
       .description =
           R"(Runs a plan on simulated hardware on which the samples of some shapes take longer than the cost
 model predicts: each of these samples lengthens every stage of its module by a fraction of the largest stage's
@@ -189,7 +189,7 @@ duration. Prints a row for each fraction of slow samples and latency. gain is th
 schedules without correction; net subtracts the cost of tracking; perfect schedules with the real costs of the
 hardware. These columns cover the second half of the iterations; the columns of the switch cover all
 iterations. For both rules of the switch, the table shows whether tracking is on at the end, since when, and
-when it went on and off. Under keep, the learned correction stays in use at rest.)",
+when it went on and off. Under keep, the learned correction stays in use while learning is off.)",
       .example =
           "dflop correction --plan plan.json --data traces/datasets/vision_mix.csv --fractions 0.01,0.05 "
           "--latencies 0.5 --html correction.html",
@@ -201,27 +201,30 @@ when it went on and off. Under keep, the learned correction stays in use at rest
   add_seed_option(command.options);
   command.options.add({
       {"fractions", text("LIST", "0.01,0.03,0.05").common(),
-       "fractions of samples that are slow, in whole buckets of shapes"},
+       "fractions of samples that are slow; all samples of a bucket of shapes are slow, or none"},
       {"latencies", text("LIST", "0.125,0.25,0.5,0.75,1").common(),
-       "delays of a slow sample, in durations of the largest stage"},
-      {"module", text("llm|encoder", "llm"), "module whose shapes are slow"},
-      {"shifted", flag(), "shift slow shapes by half a bucket from the buckets of the correction"},
-      {"appear", whole("K"), "first iteration in which shapes are slow"},
-      {"vanish", whole("K"), "first iteration in which shapes are no longer slow"},
+       "delays of each slow sample, as multiples of the largest stage's duration"},
+      {"module", text("llm|encoder", "llm"), "module that the slow samples slow down"},
+      {"shifted", flag(),
+       "offset the buckets of slow samples by half a bucket from the buckets in which the correction learns"},
+      {"appear", whole("K"), "first iteration with slow samples"},
+      {"vanish", whole("K"), "first iteration in which no sample is slow any more"},
       {"tracking-cost", number("C", 0.04), "fraction of throughput that tracking costs"},
       {"jitter", number("SIGMA", 0.02), "sigma of the log-normal noise on every instruction"},
-      {"measure", whole("N", 4),
-       "number of iterations with tracking, and as many without, that measure its cost"},
+      {"measure", whole("N", 4), "measure the cost of tracking in N iterations with it and N without"},
       {"window", whole("I", 8),
        "iterations over which the benefit is averaged; for --new-data, global batches to examine"},
-      {"probe", whole("P", 8), "at rest under keep: track one in P iterations; 0: none"},
-      {"new-data", text("FILE"), "data set that is trained on now; reports whether to make a new plan"},
+      {"probe", whole("P", 8),
+       "with the rule keep, while learning is off: track one in P iterations to check that the correction "
+       "still holds; 0: never"},
+      {"new-data", text("FILE"), "data set that training uses now; reports whether it needs a new plan"},
   });
   add_scheduler_option(command.options, text(joined(scheduler_names()), "lpt"));
   add_work_option(command.options);
-  command.options.add(OptionGroup::output,
-                      {{"out", text("FILE").common(),
-                        "write the learned correction, for one fraction and latency, as JSON"}});
+  command.options.add(
+      OptionGroup::output,
+      {{"out", text("FILE").common(),
+        "write the learned correction as JSON; requires a single value in --fractions and in --latencies"}});
   add_html_option(command.options);
   return command;
 }

@@ -222,9 +222,9 @@ is the same in every run unless there is a time limit. Exit code 3 if no assignm
       {"costs", text("FILE").required(),
        "items (CSV): encoder_s and llm_s in seconds, or in any other common unit, from 0 to 1e9; tokens "
        "from 0 to 1e12"},
-      {"bins", whole("M").required(), "number of bins, a multiple of D"},
+      {"bins", whole("M").required(), "number of bins, a multiple of D (--dp)"},
       {"method", text(joined(scheduler_names()), "local-search").common(),
-       "partitioning method; karmarkar-karp balances only llm_s, as verl does"},
+       "partitioning method (karmarkar-karp balances only llm_s, as verl does)"},
       {"allow-empty", flag(), "allow empty bins"},
       {"encoder-stages", whole("P", 1),
        "pipeline stages of the encoder, for the makespan; 0 only if no item has encoder work"},

@@ -407,8 +407,8 @@ if nothing fits, with the reason; JSON then has schema dflop.infeasible and the 
       {"planner", text(joined(planner_names()), "dflop").common(),
        "planner that chooses the plan (default if a layout, parallelism or microbatches are given: search)"},
       {"best-parts", flag(),
-       "choose recomputation, placement and gradient buckets by simulation if no option fixes them and "
-       "the planner does not choose them (dflop, dflop-paper, dflop-expected)"},
+       "for planners that do not choose them (dflop, dflop-paper, dflop-expected): choose recomputation, "
+       "placement and gradient buckets by simulation, unless options fix them"},
   });
   command.options.add(
       OptionGroup::output,

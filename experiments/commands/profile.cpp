@@ -234,11 +234,11 @@ the cores, caches and memory of a processor take longer. Measured seconds differ
       });
   add_measuring_time_option(command.options, 20);
   command.options.add({
-      {"most-tokens", whole("N"), "max tokens of a point; default: 2048 on a host, 16384 on a GPU"},
+      {"most-tokens", whole("N"), "max tokens in one measurement; default: 2048 on a host, 16384 on a GPU"},
       {"ranks", whole("N", 2).common(), "measure all-reduces over 2, 4, ..., N ranks"},
       {"shares", text("PART,...", "1"),
-       "measure the parts on these fractions of a device, such as 1/4,1/2,3/4,1, with the rest idle and "
-       "with a busy neighbor on the rest, for plans that share devices (docs/shares.md)"},
+       "for plans that share devices (docs/shares.md): measure the parts on these fractions of a device, "
+       "such as 1/4,1/2,3/4,1, first with the rest idle, then with a busy neighbor on it"},
       {"busy", whole("N", 1), "ranks that run the parts at the same time, in whole tp groups"},
   });
   add_measured_tp_options(command.options);

@@ -699,8 +699,8 @@ then lists the stalled ranks. If the memory is not known, eager-1f1b has no limi
   add_trace_option(command.options, text("FILE").required());
   command.options.add({
       {"iteration", text("K|all|steady", "steady").common(),
-       "iterations of the file to replay, counted from 0, whatever their step in the run; steady: all but "
-       "the first step of a live run"},
+       "iterations to replay, by their position in the file, counted from 0; steady: all but the first step "
+       "of a live run"},
   });
   add_plan_option(command.options, text("FILE"));
   add_schedule_option(command.options, text("FILE"));
@@ -710,15 +710,17 @@ then lists the stalled ranks. If the memory is not known, eager-1f1b has no limi
           {"pipeline-schedule", text("NAME").common(),
            "the same work in the order of " + listed(replayed_orders())},
           {"weight-share", number("X"),
-           "fraction of a whole backward, from 0 to 1, that the zb schedules run as its weight part; "
-           "default: each stage's, by --profile or, if the recording names its model, by FLOP"},
+           "fraction of a whole backward, from 0 to 1, that the zb schedules run as the weight part; "
+           "default: the fraction of each stage, from --profile or, if the recording names its model, from "
+           "FLOP"},
           {"as-others", text("RANK[,RANK...]").common(),
-           "these ranks, of DDP or FSDP, compute as long as the others' median from collective to "
-           "collective: neither slower nor delayed by late data"},
+           "for DDP and FSDP: give these ranks the other ranks' median compute time between collectives: "
+           "neither slower nor delayed by late data"},
           {"latency-scale", number("X", 1).common(),
-           "links with X times the latency, which is 0 if sizes or noise hide it; a note then says so"},
+           "links with X times the latency; a note says if sizes or noise hide the latency, which then "
+           "counts as 0"},
           {"bandwidth-scale", number("X", 1).common(),
-           "links with X times the bandwidth, for messages, reshards and reductions between ranks only"},
+           "links with X times the bandwidth; changes only messages, reshards and reductions between ranks"},
       });
   add_profile_file_option(command.options);
   add_order_file_option(command.options);

@@ -219,8 +219,8 @@ given. Exit code 3 if no assignment obeys the caps.)",
   add_scheduler_command_options(command.options);
   command.options.add({
       {"bins", text("FILE"),
-       "file with the bin of each sample, instead of a scheduler, for the batches that data, seed and "
-       "iterations give, as CSV or JSON (docs/schedule-file.md); the makespan then has no bound"},
+       "instead of a scheduler: file with the bin of each sample (CSV or JSON, docs/schedule-file.md) in the "
+       "batches of --data, --seed and --iterations; the makespan then has no bound"},
   });
   add_link_options(command.options);
   add_profile_option(command.options);

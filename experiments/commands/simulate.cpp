@@ -412,8 +412,8 @@ Command simulate_command() {
           R"(Prints iteration time, throughput, model FLOP utilization (MFU), idle fraction and peak memory,
 and how each tp group spent the first iteration: busy + bubble + wait = iteration time; wait is idle time
 while the awaited message is in flight; transfer may overlap busy. Then it prints the memory of the fullest
-rank of all iterations at its peak. Exit code 3 if memory is not enough or, with --fail, the run does not end;
-the result is then a table of the stalled ranks.
+rank of all iterations at its peak. Exit code 3 if memory is not enough or, with --fail, the run does not
+finish; the result is then a table of the stalled ranks.
 
 With --explain it also prints, for the slowest iteration:
   - the critical path: the chain of compute, messages and collectives that determines the iteration time, in %
@@ -428,7 +428,8 @@ other output is for the worst GPU.
 With --pipeline it runs a pipeline without a model, described by durations. docs/own-files.md describes this
 file, and the file of steps that --order reads and --order-out writes.)",
       .example =
-          "dflop simulate --plan plan.json --schedule schedule.json --out timeline.json --perfetto trace.json.gz",
+          "dflop simulate --plan plan.json --schedule schedule.json --out timeline.json --perfetto "
+          "trace.json.gz",
       .run = run_simulate,
   };
   add_plan_option(command.options, text("FILE"));
@@ -449,10 +450,11 @@ file, and the file of steps that --order reads and --order-out writes.)",
       OptionGroup::output,
       {
           {"order-out", text("FILE"),
-           "write the steps of the first iteration in the form of --order; a note says if other "
-           "iterations have other steps"},
+           "write the steps of the first iteration in the format of --order; a note says if later iterations "
+           "have different steps"},
           {"program-out", text("FILE"),
-           "write the programs of all iterations, with the rows that messages carry, for other executors"},
+           "for other executors: write the programs of all iterations, with the rows that each message "
+           "carries"},
       });
   add_profile_option(command.options);
   add_extrapolate_option(command.options);

@@ -321,8 +321,8 @@ Text tables omit axes with only one value. The databases also have the plans:
   add_result_options(command.options);
   command.options.add({
       {"measured", flag(),
-       "add the time for planning, for scheduling an iteration, and for scheduling and simulating, in "
-       "seconds, as measured while other cells ran"},
+       "add measured times in seconds: for planning, for scheduling an iteration, and for scheduling and "
+       "simulating; other cells ran at the same time"},
       {"over-seeds", flag(),
        "print one row for all seeds of a cell: mean and 95 % interval (Student's t) of the seeds that "
        "have a result; a note says if some have none"},

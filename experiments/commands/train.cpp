@@ -76,7 +76,7 @@ to step, and the share of the machine's time that other processes took.)",
   add_random_weights_option(command.options);
   command.options.add(OptionGroup::data,
                       {{"data-threads", whole("N", 1),
-                        "threads of each process that read and decode the next step's samples of shards"}});
+                        "threads per process that read and decode the next step's samples from shards"}});
   command.options.add(
       OptionGroup::output,
       {
@@ -103,12 +103,12 @@ to step, and the share of the machine's time that other processes took.)",
       OptionGroup::times,
       {
           {"correction", text("RULE", "off"),
-           "with --profile: learn from the steps which shapes take longer than predicted, and schedule "
-           "accordingly: off, always, published (only while it pays) or keep (as published, but the "
-           "learned correction stays in use while learning is off); docs/correction.md"},
+           "with --profile: learn during training which shapes take longer than predicted, and schedule "
+           "accordingly: off, always, published (only while it pays) or keep (as published, but the learned "
+           "correction stays in use while learning is off); docs/correction.md"},
           {"slow-shapes", text("FRACTION:LATENCY"),
-           "with --profile, for experiments: slow down this fraction of the samples, in whole shapes, by "
-           "LATENCY durations of the largest stage each"},
+           "with --profile, for experiments: slow down all samples of some shapes, together this fraction of "
+           "the samples, each by LATENCY times the duration of the largest stage"},
       });
   add_held_out_options(command.options);
   add_optimizer_options(command.options);

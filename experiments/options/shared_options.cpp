@@ -46,8 +46,8 @@ void add_data_options(Options& options, const char* default_file) {
            "cut LLM sequences to N tokens; default: the model's max length (most presets: 32,768); a note "
            "says how much is cut"},
           {"drop-long", flag(),
-           "drop samples that are too long instead of cutting them, as many training stacks do; the encoder "
-           "still processes all of a cut sample"},
+           "drop samples that are too long instead of cutting them, as many training stacks do; if a sample "
+           "is cut, the encoder still processes all of it"},
           {"strict", flag(), "reject records that need an assumption"},
       });
 }
@@ -63,8 +63,8 @@ void add_cluster_option(Options& options, const ValueKind& kind) {
   options.add(
       OptionGroup::target,
       {{"cluster", kind.common(),
-        "preset (see 'dflop clusters') or cluster file; a100-80g:4 is four nodes, a100-80g:15+h100:1 mixes "
-        "nodes of two GPU types, with the links of the first, and places ranks in this order"}});
+        "preset (see 'dflop clusters') or cluster file; a100-80g:4: four nodes; a100-80g:15+h100:1: nodes of "
+        "two GPU types, which ranks fill in this order, with the links of the first type"}});
 }
 
 void add_target_options(Options& options) {
@@ -77,9 +77,8 @@ void add_plan_option(Options& options, const ValueKind& kind) {
 }
 
 void add_gbs_option(Options& options, const ValueKind& kind) {
-  options.add(
-      OptionGroup::batches,
-      {{"gbs", kind.common(), "global batch size, in samples; may be left out if a plan or grid gives it"}});
+  options.add(OptionGroup::batches,
+              {{"gbs", kind.common(), "global batch size, in samples; optional if a plan or grid gives it"}});
 }
 
 void add_iterations_option(Options& options, std::int64_t usual) {
@@ -101,11 +100,12 @@ void add_delay_options(Options& options) {
       OptionGroup::batches,
       {
           {"delay-outliers", whole("K", 0),
-           "delay samples that cost more than the mean bin by fewer than K batches so that they run in the "
+           "delay costly samples (more than the mean bin) by fewer than K batches, so that they run in the "
            "same batch; this changes the sample order, but each sample still comes once per pass; 0: no delay"},
           {"outlier-bins", text("MxD"),
-           "microbatches and dp ranks by which outliers are judged; required if there is no plan yet; default: "
-           "the plan's or, if a run continues under another plan, the first run's"},
+           "microbatches (M) and dp ranks (D) that define the mean bin of --delay-outliers; required if "
+           "there is no plan yet; default: as in the plan or, if a run continues under another plan, as in "
+           "the first run"},
       });
 }
 
@@ -114,9 +114,9 @@ void add_objective_option(Options& options) {
       OptionGroup::scheduler,
       {
           {"objective", text("published|bins|makespan"),
-           "what to minimize: the largest bin, with its own encoder work (published) or with the encoder "
-           "work that the bins of a microbatch share (bins), or the iteration time (makespan); default: the "
-           "plan's, else the method's own; in 'partition' bins"},
+           "what to minimize; published: the largest bin, with its own encoder work; bins: the largest bin, "
+           "with the encoder work that the bins of a microbatch share; makespan: the iteration time; "
+           "default: the plan's objective, else the method's; in 'partition': bins"},
       });
 }
 
@@ -125,9 +125,9 @@ void add_bin_order_option(Options& options) {
       OptionGroup::scheduler,
       {
           {"bin-order", text(joined<BinOrder>()),
-           "which bin becomes which microbatch: similar bins share a microbatch, the largest in the middle "
-           "(alike), or the order of the method (solver); default: alike for methods that use costs. Ignored "
-           "by a search for the makespan, which places samples itself"},
+           "how bins become microbatches; alike: similar bins share a microbatch, the largest in the middle; "
+           "solver: in the method's order; default: alike for methods that use costs. A search for the "
+           "makespan ignores it and places samples itself"},
       });
 }
 
@@ -136,8 +136,9 @@ void add_memory_options(Options& options) {
       OptionGroup::scheduler,
       {
           {"respect-memory", flag(),
-           "keep every rank within GPU memory: a schedule that needs more is repaired or infeasible. 'plan' "
-           "stores the choice in the plan (default with planner search), 'schedule' and 'train' follow it"},
+           "keep every rank within GPU memory: a schedule that needs more is repaired or reported as "
+           "infeasible. 'plan' stores the choice in the plan (default with planner search), 'schedule' and "
+           "'train' follow it"},
           {"no-respect-memory", flag(), "do not keep ranks within GPU memory, whatever the plan says"},
       });
 }
@@ -148,7 +149,7 @@ void add_scheduler_option(Options& options, const ValueKind& kind) {
 
 void add_token_cap_option(Options& options) {
   options.add(OptionGroup::scheduler,
-              {{"token-cap", whole("N"), "max LLM tokens of a bin: a microbatch on one dp rank"}});
+              {{"token-cap", whole("N"), "max LLM tokens of a bin (a microbatch on one dp rank)"}});
 }
 
 void add_work_option(Options& options) {
@@ -164,17 +165,18 @@ void add_time_limit_option(Options& options) {
   options.add(
       OptionGroup::scheduler,
       {{"time-limit", number("SECONDS"),
-        fmt::format("wall-clock limit instead of a limit on work, for each batch or, in 'plan', for the "
-                    "whole search; the result depends on the machine; {}: up to {} samples x bins",
-                    joined(scheduler_names(Budget::nodes)), kTimeLimitBinaries)}});
+        fmt::format(
+            "wall-clock limit instead of a limit on work, for each batch or, in 'plan', for the whole "
+            "search; the result depends on the machine; {}: samples times bins at most {}",
+            joined(scheduler_names(Budget::nodes)), kTimeLimitBinaries)}});
 }
 
 void add_scheduler_options(Options& options) {
   static const std::string names = joined(scheduler_names());
   const std::string exact = joined(scheduler_names(Budget::nodes));
   const std::string nodes = fmt::format(
-      "branch-and-bound nodes of {}; same result on every machine; above {} samples x bins only its local "
-      "search runs",
+      "branch-and-bound nodes of {}; same result on every machine; if samples times bins exceeds {}, only "
+      "its local search runs",
       exact, kNodeBudgetBinaries);
   add_scheduler_option(options, text(names, "ilp"));
   add_objective_option(options);
@@ -191,7 +193,8 @@ void add_scheduler_command_options(Options& options) {
       OptionGroup::scheduler,
       {
           {"scheduler-command", text("COMMAND"),
-           "your own scheduler, instead of --scheduler: a process that reads the items of a batch and answers "
+           "your own scheduler, instead of --scheduler: a process that reads the items of a batch and "
+           "answers "
            "with their bins, one line of JSON each, such as 'python3 experiments/examples/scheduler.py' "
            "(docs/schedule-file.md)"},
           {"scheduler-timeout", number("SECONDS", kCommandTimeout.count()),
@@ -207,18 +210,17 @@ void add_search_options(Options& options) {
            "what to minimize over iterations; cvar: mean of the slowest quarter"},
           {"layout", text(joined<Layout>()), "consider only plans of this layout"},
           {"no-shared", flag(),
-           "exclude plans whose modules share GPUs (docs/shares.md; not confirmed on a GPU). "
-           "If an order, tp, pp, dp or microbatches are given, they are already excluded unless '--layout "
-           "shared' is given"},
+           "exclude plans whose modules share GPUs (docs/shares.md; not confirmed on a GPU). An order, tp, "
+           "pp, dp or microbatches already exclude these plans, unless '--layout shared' is given"},
           {"no-padded-heads", flag(),
-           "exclude tp values that do not divide the heads of encoder or LLM: dflop pads heads to a multiple, "
-           "Megatron-LM rejects such a tp"},
+           "exclude tp values that do not divide the heads of encoder or LLM: for such a tp dflop pads "
+           "heads; Megatron-LM rejects it"},
           {"budget", whole("N"),
-           "approximate number of instructions to simulate; same result on every machine; "
-           "default: 90,000 per GPU, within 3 to 12 million, and 4 million above 128 GPUs"},
+           "approximate number of instructions to simulate; same result on every machine; default: 90,000 "
+           "per GPU, but 3 to 12 million; above 128 GPUs, 4 million"},
           {"seed-plans", texts("FILE..."),
-           "plans known to be good in a similar setting, such as slower links, that match the "
-           "other options; the result is never worse"},
+           "plans to start from, such as good plans for slower links; they must match the other options, and "
+           "the result is never worse than these plans"},
       });
 }
 
@@ -258,12 +260,12 @@ void add_measured_tp_options(Options& options) {
 }
 
 void add_training_steps_option(Options& options, const ValueKind& kind) {
-  options.add({{"steps", kind.common(),
-                "number of training steps (iterations); of each plan, if there are several"}});
+  options.add({{"steps", kind.common(), "number of training steps (iterations) under each plan"}});
 }
 
 void add_uncounted_steps_option(Options& options) {
-  options.add({{"warm-up", whole("N", 3), "steps of each plan before these, which do not count"}});
+  options.add(
+      {{"warm-up", whole("N", 3), "uncounted warm-up steps of each plan, before the steps of --steps"}});
 }
 
 void add_schedule_option(Options& options, const ValueKind& kind) {
@@ -294,9 +296,9 @@ void add_kernels_file_option(Options& options, const ValueKind& kind) {
   options.add(
       OptionGroup::times,
       {{"kernels-file", kind,
-        "kernel file, from 'dflop kernels tune' or 'dflop train --kernels learn' (default of --kernels: "
-        "dflop.kernels); for predictions: convert the --profile, measured with the default kernels, to "
-        "the fastest kernels of this file"}});
+        "kernel file, from 'dflop kernels tune' or 'dflop train --kernels learn'; default with --kernels: "
+        "dflop.kernels. With a --profile of the default kernels: predict with the fastest kernels of this "
+        "file"}});
 }
 
 void add_foreign_profile_option(Options& options) {
