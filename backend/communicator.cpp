@@ -25,7 +25,7 @@ RankGroup consecutive_ranks(int first, int count) {
 void require_peer(const Communicator& communicator, int peer, const std::string& does) {
   const std::string call = does + " rank " + std::to_string(peer);
   if (peer == communicator.rank()) {
-    fail(communicator, call, "a rank sends nothing to itself; copy on a stream");
+    fail(communicator, call, "a rank cannot send to or receive from itself; copy on a stream instead");
   }
   if (peer < 0 || peer >= communicator.ranks()) {
     fail(communicator, call, "the run has ranks " + known_ranks(communicator));
@@ -39,7 +39,7 @@ std::size_t place_in(const RankGroup& group, const Communicator& communicator, c
   const auto own = std::find(group.ranks.begin(), group.ranks.end(), communicator.rank());
   if (own == group.ranks.end() || !distinct || sorted.front() < 0 || sorted.back() >= communicator.ranks()) {
     fail(communicator, "enters a collective of " + what,
-         "its group must have this rank, and each rank once, of " + known_ranks(communicator));
+         "its group must contain this rank, and no rank twice, from ranks " + known_ranks(communicator));
   }
   return static_cast<std::size_t>(own - group.ranks.begin());
 }

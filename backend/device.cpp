@@ -40,7 +40,7 @@ void MemoryAccount::remove(std::size_t bytes) {
 }
 
 void MemoryAccount::refused(std::size_t bytes, Bytes left) const {
-  fail(as_bytes(bytes), left, "; the machine gives no more");
+  fail(as_bytes(bytes), left, "; the machine has no more");
 }
 
 void MemoryAccount::fail(Bytes needed, Bytes left, const std::string& why) const {

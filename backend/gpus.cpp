@@ -36,7 +36,7 @@ int cuda_device_count() {
   ask_of_cuda();
   int count = 0;
   check(cudaGetDeviceCount(&count), "no CUDA device can be used");
-  if (count == 0) throw Error(ErrorKind::no_device, "the CUDA driver is there but no device");
+  if (count == 0) throw Error(ErrorKind::no_device, "the CUDA driver is installed, but finds no GPU");
   return count;
 }
 

@@ -50,7 +50,7 @@ class PlanCheck {
     const OrderTraits& order = traits(plan_.order);
     if (!fits(order, plan_.layout)) {
       const auto colocated = orders_where([](const OrderTraits& o) { return fits(o, Layout::colocated); });
-      refuse("schedule", "{} is only for colocated plans, which need it, found {} for a {} plan",
+      refuse("schedule", "expected {} in colocated plans and only there, found {} in a {} plan",
              listed(names_of(colocated)), order.name, to_string(plan_.layout));
     }
     require_positive("chunks", plan_.chunks);
@@ -98,7 +98,10 @@ class PlanCheck {
         refuse("llm.layers", "stage {} has no layers", stage);
       }
       if (llm_begun && plan_.encoder.layers[stage] > 0) {
-        refuse("encoder.layers", "encoder layers come before LLM layers, found some in stage {}", stage);
+        refuse("encoder.layers",
+               "expected encoder layers before LLM layers, found encoder layers after LLM layers, in stage "
+               "{}",
+               stage);
       }
       llm_begun = llm_begun || plan_.llm.layers[stage] > 0;
     }
@@ -143,11 +146,11 @@ class PlanCheck {
              plan_.encoder_share, to_string(plan_.layout));
     }
     if (plan_.encoder.ranks() != plan_.llm.ranks()) {
-      refuse("encoder", "expected as many ranks as the llm in a shared plan, {}, found {}", plan_.llm.ranks(),
-             plan_.encoder.ranks());
+      refuse("encoder", "in a shared plan, expected the same number of ranks as llm, {}, found {}",
+             plan_.llm.ranks(), plan_.encoder.ranks());
     }
     if (!(plan_.encoder_share > 0 && plan_.encoder_share < 1)) {
-      refuse("encoder_share", "expected a part of each GPU above 0 and below 1, found {}",
+      refuse("encoder_share", "expected a fraction of each GPU, above 0 and below 1, found {}",
              plan_.encoder_share);
     }
     if (cluster_.is_mixed())

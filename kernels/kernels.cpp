@@ -62,8 +62,8 @@ void require_windows(std::string_view operation, Indices begin, Indices end, std
   require_count({operation, "end"}, end, count);
   for (std::size_t i = 0; i < begin.host.size(); ++i) {
     if (begin.host[i] >= 0 && begin.host[i] <= end.host[i] && end.host[i] <= taps) continue;
-    fail_check(operation, fmt::format("window {} is [{}, {}), expected one of {} taps", i, begin.host[i],
-                                      end.host[i], taps));
+    fail_check(operation, fmt::format("window {} is [{}, {}), expected a range of the {} taps", i,
+                                      begin.host[i], end.host[i], taps));
   }
 }
 
@@ -71,8 +71,8 @@ void require_windows(std::string_view operation, Indices begin, Indices end, std
 void require_heads(std::string_view operation, const AttentionShape& shape) {
   if (shape.heads > 0 && shape.kv_heads > 0 && shape.head_dim > 0 && shape.heads % shape.kv_heads == 0)
     return;
-  fail_check(operation, fmt::format("{} heads with {} key heads of width {}, expected all positive and whole "
-                                    "groups of heads",
+  fail_check(operation, fmt::format("{} heads with {} key heads of width {}, expected positive numbers, and "
+                                    "heads that are a multiple of the key heads",
                                     shape.heads, shape.kv_heads, shape.head_dim));
 }
 
@@ -81,7 +81,7 @@ void require_heads(std::string_view operation, const AttentionShape& shape) {
 void require_offsets(std::string_view operation, Indices offsets, std::int64_t rows) {
   if (offsets.host.empty() && rows == 0) return;
   if (offsets.host.empty() || offsets.host.front() != 0 || offsets.host.back() != rows) {
-    fail_check(operation, fmt::format("offsets expected to lead from 0 to the {} rows", rows));
+    fail_check(operation, fmt::format("expected offsets from 0 to the {} rows", rows));
   }
   for (std::size_t i = 1; i < offsets.host.size(); ++i) {
     if (offsets.host[i] >= offsets.host[i - 1]) continue;
@@ -405,7 +405,7 @@ void fail_without_function(std::string_view operation) {
 }
 
 void fail_with_many_variants(std::string_view operation) {
-  fail_check(operation, "it has more variants than there is room for");
+  fail_check(operation, "it has too many variants");
 }
 
 Kernels::Kernels(DType dtype)

@@ -285,8 +285,8 @@ class Engine {
                describe_wait(program_, static_cast<std::int32_t>(g), program_.instructions[groups_[g].next]);
     }
     if (stuck > kNamed) waits += fmt::format("; and {} more", stuck - kNamed);
-    throw Error(ErrorKind::internal, fmt::format("the program deadlocks: {} of {} groups do not end{}", stuck,
-                                                 groups_.size(), waits));
+    throw Error(ErrorKind::internal, fmt::format("the program deadlocks: {} of {} groups do not finish{}",
+                                                 stuck, groups_.size(), waits));
   }
 
   void check_memory_returned() const {

@@ -57,7 +57,8 @@ Seconds ContentLoader::wait(const std::vector<ContentRequest>& batch) {
   for (const ContentRequest& request : batch) {
     const auto progress = progress_.find(request.id);
     if (progress == progress_.end()) {
-      throw Error(ErrorKind::internal, "sample '" + request.id + "' is waited for, and was not begun");
+      throw Error(ErrorKind::internal,
+                  "sample '" + request.id + "' is awaited, but its loading was never started");
     }
     done_.wait(lock, [&] { return progress->second.is_done; });
     if (progress->second.failure) std::rethrow_exception(progress->second.failure);

@@ -28,7 +28,7 @@ std::int64_t first_question(const TokenSequence& tokens) {
   const auto found = std::find_if(tokens.targets.begin(), tokens.targets.end(),
                                   [](std::int32_t target) { return target != kNoTarget; });
   if (found == tokens.targets.end()) {
-    throw Error(ErrorKind::input, "the sample has no answer: expected words of the assistant");
+    throw Error(ErrorKind::input, "expected a sample with an answer of the assistant, found none");
   }
   return found - tokens.targets.begin();
 }

@@ -19,7 +19,7 @@ std::string find_prefix(const Has& has, const std::string& tensor, const std::ve
   }
   std::vector<std::string> names;
   for (const std::string& prefix : prefixes) names.push_back("'" + prefix + tensor + "'");
-  refuse_input("", "expected a tensor of the name {}, found none", fmt::join(names, " or "));
+  refuse_input("", "expected a tensor named {}, found none", fmt::join(names, " or "));
 }
 
 [[noreturn]] void fail_without_name(const std::string& tensor) {

@@ -219,7 +219,7 @@ void CudaEvent::make_wait(cudaStream_t stream) const {
 CudaEvent& of_cuda(DeviceEvent& event) {
   auto* cuda = dynamic_cast<CudaEvent*>(&event);
   if (cuda == nullptr) {
-    throw Error(ErrorKind::internal, "a stream of a GPU takes events of GPUs only");
+    throw Error(ErrorKind::internal, "a stream of a GPU can wait only for events of GPUs");
   }
   return *cuda;
 }

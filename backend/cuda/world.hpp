@@ -25,9 +25,9 @@ inline constexpr std::string_view kPartitionName = " multiprocessors a rank";
 /// @throws Error (input) for more ranks than groups
 inline int groups_of_a_rank(int ranks, int groups) {
   if (ranks <= groups) return groups / ranks;
-  throw Error(ErrorKind::input, "a partition for " + std::to_string(ranks) +
-                                    " ranks, and the GPU has multiprocessors in " + std::to_string(groups) +
-                                    " groups, which are not divided");
+  throw Error(ErrorKind::input, "the GPU cannot be partitioned for " + std::to_string(ranks) +
+                                    " ranks: its multiprocessors come in " + std::to_string(groups) +
+                                    " groups, which cannot be divided");
 }
 
 /// A GroupRange is a range of consecutive groups of multiprocessors.

@@ -26,7 +26,7 @@ std::string missing_in(const HostCollective& collective) {
     if (collective.parts[place]) continue;
     missing += (missing.empty() ? "" : ", ") + std::to_string(collective.ranks[place]);
   }
-  return in_words(collective.call) + ", to which these ranks have not come: " + missing;
+  return in_words(collective.call) + ", which these ranks have not joined: " + missing;
 }
 
 Nanoseconds checked(Seconds timeout) {
@@ -38,7 +38,7 @@ Nanoseconds checked(Seconds timeout) {
 
 int checked(int ranks) {
   if (ranks >= 1) return ranks;
-  throw Error(ErrorKind::internal, "a run has ranks, not " + std::to_string(ranks));
+  throw Error(ErrorKind::internal, "expected a run of at least 1 rank, found " + std::to_string(ranks));
 }
 
 }  // namespace
@@ -47,17 +47,20 @@ HostRun::HostRun(int ranks, Seconds timeout, int cores)
     : timeout_(checked(timeout)),
       ranks_(static_cast<std::size_t>(checked(ranks))),
       mail_(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks)) {
-  if (cores < 0) throw Error(ErrorKind::internal, "ranks compute on cores, not on " + std::to_string(cores));
+  if (cores < 0)
+    throw Error(ErrorKind::internal, "expected at least 0 cores, found " + std::to_string(cores));
   if (cores > 0 && cores < ranks) cores_.emplace(ranks, cores);
 }
 
 void HostRun::begin(int rank) {
   const Lock lock(mutex_);
   if (rank < 0 || rank >= ranks()) {
-    throw Error(ErrorKind::internal, rank_name(rank) + " is not of 0 to " + std::to_string(ranks() - 1));
+    throw Error(ErrorKind::internal,
+                "expected a rank from 0 to " + std::to_string(ranks() - 1) + ", found " + rank_name(rank));
   }
   if (state(rank).life != Life::not_begun) {
-    throw Error(ErrorKind::internal, rank_name(rank) + " has a communicator already; a run gives one a rank");
+    throw Error(ErrorKind::internal,
+                rank_name(rank) + " already has a communicator; a run gives each rank only one");
   }
   state(rank).life = Life::at_work;
 }
@@ -91,7 +94,7 @@ HostMessage HostRun::take(int source, int destination, std::size_t bytes, const 
   if (message.data->bytes() != bytes) {
     fail(rank_name(destination) + " receives " + what + " (" + std::to_string(bytes) + " bytes), but " +
          rank_name(source) + " sent " + message.what + " (" + std::to_string(message.data->bytes()) +
-         " bytes); messages of two ranks are received as they were sent");
+         " bytes); messages between two ranks must be received in the order in which they were sent");
   }
   return message;
 }
@@ -124,9 +127,9 @@ std::shared_ptr<HostCollective> HostRun::open_collective(const RankGroup& group,
   for (const std::shared_ptr<HostCollective>& open : open_[group.ranks]) {
     if (open->parts[place]) continue;
     if (!same_operation(open->call, call)) {
-      fail(rank_name(rank) + " comes with " + in_words(call) + ", but " + rank_name(open->first_rank) +
+      fail(rank_name(rank) + " enters " + in_words(call) + ", but " + rank_name(open->first_rank) +
            " waits in " + in_words(open->call) +
-           "; ranks of a group enter the same collectives in one order");
+           "; all ranks of a group must enter the same collectives in the same order");
     }
     return open;
   }

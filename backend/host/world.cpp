@@ -81,7 +81,7 @@ class HostEvent final : public DeviceEvent {
 HostEvent& of_host(DeviceEvent& event) {
   auto* host = dynamic_cast<HostEvent*>(&event);
   if (host == nullptr) {
-    throw Error(ErrorKind::internal, "a stream of the host takes events of the host only");
+    throw Error(ErrorKind::internal, "a stream of the host can wait only for events of the host");
   }
   return *host;
 }
@@ -227,7 +227,8 @@ class HostCommunicator final : public ThreadCommunicator {
 int turns_of(int ranks, const WorldOptions& options) {
   const int devices = options.shared_devices;
   if (options.device_cores < 1) {
-    throw Error(ErrorKind::internal, "devices have cores, not " + std::to_string(options.device_cores));
+    throw Error(ErrorKind::internal,
+                "expected devices of at least 1 core, found " + std::to_string(options.device_cores));
   }
   if (devices != 0 && (2 * devices != ranks || options.device_cores < 2)) {
     throw Error(ErrorKind::internal, std::to_string(ranks) + " ranks do not share " +

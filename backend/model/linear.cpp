@@ -68,7 +68,7 @@ void apply(Kernels& kernels, Activation activation, Matrix y, ConstMatrix x) {
     case Activation::swiglu:
       return kernels.swiglu(y, x);
   }
-  throw Error(ErrorKind::internal, "an activation without a value");
+  throw Error(ErrorKind::internal, "expected an activation with a value, found none");
 }
 
 void apply_backward(Kernels& kernels, Activation activation, Matrix dx, ConstMatrix dy, ConstMatrix x) {
@@ -80,7 +80,7 @@ void apply_backward(Kernels& kernels, Activation activation, Matrix dx, ConstMat
     case Activation::swiglu:
       return kernels.swiglu_backward(dx, dy, x);
   }
-  throw Error(ErrorKind::internal, "an activation without a value");
+  throw Error(ErrorKind::internal, "expected an activation with a value, found none");
 }
 
 Norm::Norm(const std::string& name, NormKind kind, double epsilon, ParameterStore& store,

@@ -325,7 +325,7 @@ void require_live(const ModelSpec& model, std::span<const Sample> samples) {
                               " LLM tokens come from the encoder, ";
     if (sample.encoder().tokens == 0) throw Error(ErrorKind::input, found + "to which it gives nothing");
     if (model.encoder.layers == 0) {
-      throw Error(ErrorKind::input, found + "which model '" + model.name + "' has not");
+      throw Error(ErrorKind::input, found + "which model '" + model.name + "' lacks");
     }
   }
 }

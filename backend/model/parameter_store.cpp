@@ -141,7 +141,7 @@ void ParameterStore::place(bool by_held_rows) {
 const Parameter& ParameterStore::find(const std::string& name) const {
   const auto found =
       std::find_if(list_.begin(), list_.end(), [&](const Parameter& p) { return p.name == name; });
-  if (found == list_.end()) throw Error(ErrorKind::internal, "a stage without parameter '" + name + "'");
+  if (found == list_.end()) throw Error(ErrorKind::internal, "the stage has no parameter '" + name + "'");
   return *found;
 }
 

@@ -72,7 +72,8 @@ void StoredUpload::require_finite() {
       download(rank_, not_finite_.view().data, sum_type_of(rank_.kernels.dtype()), parts_.size());
   for (std::size_t p = 0; p < parts_.size(); ++p) {
     if (found[p] == 0) continue;
-    refuse_input(parts_[p].file, "tensor '{}': expected finite numbers, found another", parts_[p].tensor);
+    refuse_input(parts_[p].file, "tensor '{}': expected finite numbers, found NaN or infinity",
+                 parts_[p].tensor);
   }
   rank_.kernels.zero(Sums(not_finite_));
   parts_.clear();

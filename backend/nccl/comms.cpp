@@ -33,8 +33,8 @@ void require_version(const NcclTable& table, const std::string& library) {
       ErrorKind::no_device,
       library + " is NCCL " + (told ? nccl_version_text(version) : "of an unknown version") + ", expected " +
           nccl_version_text(kMinVersion) +
-          " or newer: install one, and if the older is found first, put the newer one's folder first in "
-          "LD_LIBRARY_PATH");
+          " or newer: install a newer NCCL; if the old one is still found, put the folder of the new one "
+          "first in LD_LIBRARY_PATH");
 }
 
 std::string nccl_version_text(int version) {
@@ -55,7 +55,7 @@ ncclComm_t NcclComms::make(const std::vector<std::int32_t>& ranks, std::size_t p
     const std::string value =
         rendezvous_.get(ranks.front(), key, what + " of rank " + std::to_string(ranks.front()));
     if (value.size() != sizeof id.internal)
-      throw Error(ErrorKind::internal, what + ": an id of a wrong size");
+      throw Error(ErrorKind::internal, what + ": received an id of the wrong size");
     std::memcpy(id.internal, value.data(), value.size());
   }
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;

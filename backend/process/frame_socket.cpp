@@ -165,7 +165,8 @@ std::string to_bytes(const Frame& frame) {
 
 std::optional<Frame> FrameBuffer::next(std::uint64_t most) {
   const std::string_view magic = std::string_view(bytes_).substr(0, kMagic.size());
-  if (magic != kMagic.substr(0, magic.size())) throw Error(ErrorKind::input, "bytes that are no frame");
+  if (magic != kMagic.substr(0, magic.size()))
+    throw Error(ErrorKind::input, "received bytes that are not a frame of dflop");
   if (bytes_.size() < kHeaderBytes) return std::nullopt;
   ByteReader header(std::string_view(bytes_).substr(kMagic.size()));
   Frame frame;
@@ -173,10 +174,11 @@ std::optional<Frame> FrameBuffer::next(std::uint64_t most) {
   const auto key_bytes = header.get<std::uint32_t>();
   frame.readers = header.get<std::uint32_t>();
   const auto value_bytes = header.get<std::uint64_t>();
-  if (kind > static_cast<std::uint8_t>(FrameKind::proof)) throw Error(ErrorKind::input, "an unknown frame");
+  if (kind > static_cast<std::uint8_t>(FrameKind::proof))
+    throw Error(ErrorKind::input, "received a frame of unknown kind");
   frame.kind = static_cast<FrameKind>(kind);
   if (key_bytes > kMaxKeyBytes || value_bytes > most_value_bytes(frame.kind, most))
-    throw Error(ErrorKind::input, "a frame too large");
+    throw Error(ErrorKind::input, "received a frame that is too large");
   if (bytes_.size() < kHeaderBytes + key_bytes + value_bytes) return std::nullopt;
   frame.key = bytes_.substr(kHeaderBytes, key_bytes);
   frame.value = bytes_.substr(kHeaderBytes + key_bytes, value_bytes);

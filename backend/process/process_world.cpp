@@ -115,7 +115,7 @@ Values read_values(const std::string& bytes) {
 
 /// Describes the first of a rank's values that differs from rank 0's; empty if all are equal.
 std::string difference(const Values& first, const Values& other, std::size_t rank) {
-  if (first.size() != other.size()) return "processes are of different versions";
+  if (first.size() != other.size()) return "the processes run different versions of dflop";
   for (std::size_t i = 0; i < first.size(); ++i) {
     if (first[i] == other[i]) continue;
     return "the ranks of a run need the same " + first[i].first + ": rank 0 has '" + first[i].second +

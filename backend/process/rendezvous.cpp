@@ -67,7 +67,7 @@ bool Rendezvous::read() {
     problem = "whoever listens at " + address() + " is not rank 0 of a run";
   } catch (const std::exception& error) {  // no memory for the received frames
     open = false;
-    problem = std::string("what rank 0 sends cannot be taken: ") + error.what();
+    problem = std::string("cannot receive what rank 0 sends: ") + error.what();
   }
   if (open) return true;
   {

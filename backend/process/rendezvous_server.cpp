@@ -50,7 +50,8 @@ RendezvousServer::RendezvousServer(const RendezvousOptions& options)
       meeting_ends_(in_time(options.meeting)),
       listener_(listen_on(options.host, options.port)) {
   std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) throw Error(ErrorKind::internal, "no pipe is left");
+  if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0)
+    throw Error(ErrorKind::internal, "cannot create a pipe");
   wake_read_ = Descriptor(ends[0]);
   wake_write_ = Descriptor(ends[1]);
   thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
@@ -119,7 +120,7 @@ void RendezvousServer::read(Peer& peer) {
   } catch (const Error&) {  // the sender is not a rank
     lose(peer);
   } catch (const std::exception& error) {  // not enough memory for the forwarded data
-    end_run(std::string("rank 0 cannot pass on what ranks send: ") + error.what());
+    end_run(std::string("rank 0 cannot forward what other ranks send: ") + error.what());
   }
 }
 
@@ -204,15 +205,16 @@ void RendezvousServer::welcome_all() {
 /// read from a stranger.
 std::string RendezvousServer::refusal(int rank, int ranks, const std::string& token) {
   if (!is_same_token(token, options_.token)) {
-    return rank_name(rank) + " has another token than rank 0, or one of them has none: another " +
+    return rank_name(rank) + " and rank 0 have different tokens, or only one of them has a token: another " +
            "run may use this port; DFLOP_TOKEN or, if it is not set, the launcher's id of the run must be " +
            "the same in all processes";
   }
   if (ranks != options_.ranks) {
-    return "rank 0 is of a run of " + std::to_string(options_.ranks) + " ranks, " + rank_name(rank) +
-           " of one of " + std::to_string(ranks);
+    return "rank 0 belongs to a run of " + std::to_string(options_.ranks) + " ranks, " + rank_name(rank) +
+           " to a run of " + std::to_string(ranks);
   }
-  if (rank < 0 || rank >= ranks) return rank_name(rank) + " is not of 0 to " + std::to_string(ranks - 1);
+  if (rank < 0 || rank >= ranks)
+    return "expected a rank from 0 to " + std::to_string(ranks - 1) + ", found " + rank_name(rank);
   return refusal(rank);
 }
 
@@ -230,9 +232,9 @@ void RendezvousServer::put(Peer& peer, Frame frame) {
   held_bytes_ += key.second.size() + frame.value.size();
   values_[key] = {std::make_shared<const std::string>(std::move(frame.value)), frame.readers};
   if (++put_[peer.rank] > kMaxKeysOfRank || held_bytes_ > kMaxHeldBytes) {
-    return end_run(rank_name(peer.rank) + " puts more values than others get: at most " +
+    return end_run(rank_name(peer.rank) + " sends values faster than other ranks receive them: at most " +
                    std::to_string(kMaxKeysOfRank) + " of a rank, and of all ranks " +
-                   std::to_string(kMaxHeldBytes >> 30) + " GiB, can wait for who gets them");
+                   std::to_string(kMaxHeldBytes >> 30) + " GiB, can wait for their receivers");
   }
   const auto wanted = wanted_.find(key);
   if (wanted == wanted_.end()) return;
@@ -307,9 +309,9 @@ void RendezvousServer::finish_report() {
 void RendezvousServer::check_times() {
   const auto now = Deadline::clock::now();
   if (!met_ && !ended_ && now > meeting_ends_) {
-    end_run(missing() + " not come to " + options_.host + ":" + std::to_string(options_.port) + " within " +
-            in_seconds(options_.meeting) +
-            (accept_problem_.empty() ? "" : "; a connection could not be taken: " + accept_problem_));
+    end_run(missing() + " not connected to " + options_.host + ":" + std::to_string(options_.port) +
+            " within " + in_seconds(options_.meeting) +
+            (accept_problem_.empty() ? "" : "; a connection could not be accepted: " + accept_problem_));
   }
   if (report_ && now > report_->deadline) finish_report();
   for (const auto& peer : peers_) {

@@ -62,7 +62,7 @@ void KernelBench::prepare(const KernelCall& call) {
     case KernelOperation::swiglu_backward:
       return prepare_activation_backward(call);
   }
-  throw Error(ErrorKind::internal, "an operation that is none");
+  throw Error(ErrorKind::internal, "unknown operation");
 }
 
 void KernelBench::prepare_product(const KernelCall& call) {

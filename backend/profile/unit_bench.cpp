@@ -325,7 +325,7 @@ ProfilePoint UnitBench::run(ProfileUnit unit, std::int64_t tokens, std::int64_t 
     case ProfileUnit::head:
       return time(head(tokens), tokens);
   }
-  throw Error(ErrorKind::internal, "a unit that is none");
+  throw Error(ErrorKind::internal, "unknown unit");
 }
 
 ProfilePoint UnitBench::run_linear(const std::string& module, const TransformerSpec& spec,

@@ -52,7 +52,7 @@ HeldParameter find_held(std::span<const LiveRank::HeldStage> stages, const Place
       if (held == Range{placed.piece->values.begin, placed.piece->values.end}) return {&store, &parameter};
     }
   }
-  throw Error(ErrorKind::internal, "a rank is to write '" + placed.piece->name + "', which it does not hold");
+  throw Error(ErrorKind::internal, "a rank must write '" + placed.piece->name + "', but does not hold it");
 }
 
 template <typename Real>
@@ -112,7 +112,7 @@ Dtype dtype_of_index(DType dtype) {
     case DType::bf16:
       return Dtype::bf16;
   }
-  throw Error(ErrorKind::internal, "a type of elements that is none");
+  throw Error(ErrorKind::internal, "unknown element type");
 }
 
 std::vector<HeldPart> held_parts(std::span<const LiveRank::HeldStage> stages, int rank, int tp_rank,

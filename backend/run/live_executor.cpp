@@ -119,7 +119,8 @@ void require_live(const Plan& plan) {
                  describe(plan.trained));
   }
   if (has_encoder_ranks(plan.layout) && plan.reshard != Reshard::direct) {
-    refuse_input("", "key 'reshard': live ranks reshard directly, found {}", to_string(plan.reshard));
+    refuse_input("", "key 'reshard': live runs support only reshard direct, found {}",
+                 to_string(plan.reshard));
   }
 }
 
@@ -163,10 +164,10 @@ Timeline LiveExecutor::run(const Iteration& iteration, Detail detail) const {
 void LiveExecutor::require_own(const Iteration& iteration, const StepOptions& options) const {
   const Program& program = iteration.program;
   if (iteration.plan != plan_ || program.stages != stages_ || program.ranks() != world_.ranks()) {
-    throw Error(ErrorKind::internal, "a step's program is of another plan than its executor");
+    throw Error(ErrorKind::internal, "the program of the step and its executor have different plans");
   }
   if (!options.delays.empty() && options.delays.size() != program.instructions.size()) {
-    throw Error(ErrorKind::internal, "a step's delays are not as many as its program's instructions");
+    throw Error(ErrorKind::internal, "the step needs one delay for each instruction of its program");
   }
 }
 

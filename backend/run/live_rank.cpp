@@ -89,7 +89,8 @@ const LiveRank::HeldStage& LiveRank::held(int stage) const {
 
 LiveRank::Slot& LiveRank::slot(const Instruction& instruction) {
   const auto found = slots_.find({instruction.stage, instruction.microbatch});
-  if (found == slots_.end()) throw Error(ErrorKind::internal, "nothing is known of " + place_of(instruction));
+  if (found == slots_.end())
+    throw Error(ErrorKind::internal, "no state is kept for " + place_of(instruction));
   return found->second;
 }
 

@@ -27,8 +27,9 @@ std::unique_ptr<World> make_gpu_world([[maybe_unused]] int ranks,
 std::unique_ptr<World> make_process_world(int ranks, [[maybe_unused]] const WorldOptions& options) {
   const LaunchEnvironment launch = read_launch_environment(process_environment());
   if (launch.ranks != ranks) {
-    throw Error(ErrorKind::input, "the plan is for " + std::to_string(ranks) + " ranks, " + launch.launcher +
-                                      " has started " + std::to_string(launch.ranks) + " processes");
+    throw Error(ErrorKind::input, "the plan is for " + std::to_string(ranks) + " ranks, but " +
+                                      launch.launcher + " started " + std::to_string(launch.ranks) +
+                                      " processes");
   }
 #ifdef DFLOP_HAVE_NCCL
   return make_nccl_world(launch, options);

@@ -16,8 +16,8 @@ HostValues::HostValues(std::vector<float> values) : size_(std::ssize(values)) {
 HostValues HostValues::as(DType dtype) const {
   if (dtype == dtype_ || empty()) return *this;
   if (dtype_ != DType::f32) {
-    throw Error(ErrorKind::internal, "values of " + std::string(to_string(dtype_)) + " are asked for as " +
-                                         std::string(to_string(dtype)));
+    throw Error(ErrorKind::internal, "the dtype of the values is " + std::string(to_string(dtype_)) +
+                                         ", but they are requested as " + std::string(to_string(dtype)));
   }
   const auto count = static_cast<std::size_t>(size_);
   const std::shared_ptr<std::byte[]> memory(new std::byte[count * bytes_of(dtype)]);  // NOLINT: not zeroed

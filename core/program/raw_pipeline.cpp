@@ -48,7 +48,7 @@ class Validation {
       seconds += path->latency.count() * messages + 2 * bytes / path->bytes_per_second;
     }
     if (!(seconds <= kMaxSeconds)) {
-      refuse_input(where_, "expected durations and messages of at most 1000000 s in all, found {} s",
+      refuse_input(where_, "expected durations and messages of at most 1000000 s in total, found {} s",
                    std::llround(std::min(seconds, 1e18)));
     }
   }
@@ -127,7 +127,7 @@ class Validation {
 
   double check_bytes(const std::string& key, const BroadcastTable<Bytes>& table, std::size_t rows) const {
     const double total = sum(key, table, rows);
-    if (total > kMaxBytes) refuse(key, "expected at most 2^60 bytes in all");
+    if (total > kMaxBytes) refuse(key, "expected at most 2^60 bytes in total");
     return total;
   }
 

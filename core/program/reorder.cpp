@@ -40,10 +40,11 @@ using Place = std::pair<std::int32_t, std::int32_t>;  // stage, microbatch
 
 [[noreturn]] void refuse(const Program& program, std::int32_t group, std::int64_t i) {
   const Instruction& instruction = program.instructions[i];
-  refuse_input(fmt::format("program: group {}, instruction {} ({})", group, i - program.groups[group].begin,
-                           to_string(instruction.op)),
-               "expected compute of stage {} and microbatch {} that this message belongs to, found none",
-               instruction.stage, instruction.microbatch);
+  refuse_input(
+      fmt::format("program: group {}, instruction {} ({})", group, i - program.groups[group].begin,
+                  to_string(instruction.op)),
+      "expected the compute to which this message belongs, of stage {} and microbatch {}, found none",
+      instruction.stage, instruction.microbatch);
 }
 
 const Block* GroupBlocks::find(Op op, std::int32_t stage, std::int32_t microbatch) const {
@@ -69,7 +70,7 @@ GroupBlocks take_apart(const Program& program, std::int32_t group) {
     }
     if (message && is_gathered(program.messages[instruction.index], program)) {
       refuse_input(fmt::format("program: group {}", group),
-                   "messages through a hub cannot be put into another order");
+                   "expected messages without a hub, because messages through a hub cannot be reordered");
     }
     if (is_compute(instruction.op)) {
       const BlockKey key(instruction.op, instruction.stage, instruction.microbatch);
@@ -202,7 +203,7 @@ class Reorderer {
     if (reordering_.knows_shares()) return true;
     refuse_input(
         place(),
-        "expected split backwards, found whole ones; how much of one is the weight part must be given");
+        "expected split backwards, found whole ones; give the fraction of one that is the weight part");
   }
 
   std::string place() const { return fmt::format("order: rank {}", rank_); }
@@ -374,7 +375,7 @@ StepOrder step_order(const Program& program) {
     }
     if (known[rank] && steps != order[rank]) {
       refuse_input(fmt::format("program: group {}", g),
-                   "expected the order of the other groups of pipeline rank {}, found another", rank);
+                   "expected the same order in all groups of pipeline rank {}, found different orders", rank);
     }
     known[rank] = true;
     order[rank] = std::move(steps);
@@ -390,7 +391,8 @@ StepOrder order_of_kind(const Program& program, const ProgramCosts& costs, Order
   set_ranks(shape, present, static_cast<int>(program.stages.size()));
   shape.microbatches = reordering.microbatches > 0 ? reordering.microbatches : program.microbatches;
   if (shape.spreads_encoder()) {
-    refuse_input("program", "{} does not order the same work: it moves the encoder", to_string(kind));
+    refuse_input("program", "{} cannot order this work, because it moves the encoder to all ranks",
+                 to_string(kind));
   }
   validate(shape, "program");
   bool whole = false;
@@ -406,8 +408,7 @@ StepOrder order_of_kind(const Program& program, const ProgramCosts& costs, Order
   if (splits_backward(kind) && whole && !reordering.knows_shares()) {
     refuse_input(
         "program",
-        "expected split backwards for {}, found whole ones; how much of one is the weight part must be "
-        "given",
+        "expected split backwards for {}, found whole ones; give the fraction of one that is the weight part",
         to_string(kind));
   }
   OrderTables tables{step_times(program, costs, shape.microbatches, reordering), {}};

@@ -33,21 +33,23 @@ std::size_t table_size(const Program& program, Op op) {
 }
 
 void check_ranges(const Program& program) {
-  if (program.microbatches < 0) refuse_input("program", "a negative number of microbatches");
+  if (program.microbatches < 0) refuse_input("program", "expected at least 0 microbatches, found fewer");
   std::int64_t expected_begin = 0;
   for (std::size_t g = 0; g < program.groups.size(); ++g) {
     const Group& group = program.groups[g];
     if (group.begin != expected_begin || group.end < group.begin ||
         group.end > static_cast<std::int64_t>(program.instructions.size())) {
-      refuse(program, g, -1, "its instructions do not follow the instructions of the previous group");
+      refuse(program, g, -1,
+             "its instructions must begin where the instructions of the previous group end, and end within "
+             "the program");
     }
     expected_begin = group.end;
     if (group.stage < 0 || static_cast<std::size_t>(group.stage) >= program.stages.size()) {
-      refuse(program, g, -1, "no stage {}", group.stage);
+      refuse(program, g, -1, "stage {} does not exist", group.stage);
     }
     for (std::int64_t i = group.begin; i < group.end; ++i) {
       const Instruction& instruction = program.instructions[i];
-      if (instruction.stage >= program.stages.size()) refuse(program, g, i, "no such stage");
+      if (instruction.stage >= program.stages.size()) refuse(program, g, i, "its stage does not exist");
       if (instruction.op == Op::optimizer_step) continue;
       if (instruction.index < 0 ||
           static_cast<std::size_t>(instruction.index) >= table_size(program, instruction.op)) {
@@ -55,7 +57,7 @@ void check_ranges(const Program& program) {
       }
       if (is_compute(instruction.op) &&
           (instruction.microbatch < 0 || instruction.microbatch >= program.microbatches)) {
-        refuse(program, g, i, "no microbatch {}", instruction.microbatch);
+        refuse(program, g, i, "microbatch {} does not exist", instruction.microbatch);
       }
     }
   }
@@ -63,15 +65,15 @@ void check_ranges(const Program& program) {
     refuse_input("program", "instructions from {} on belong to no group", expected_begin);
   }
   if (program.hub >= static_cast<std::int64_t>(program.groups.size())) {
-    refuse_input("program", "no group {}, which should be the hub", program.hub);
+    refuse_input("program", "expected a group as the hub, but group {} does not exist", program.hub);
   }
   for (const Message& message : program.messages) {
     if (message.microbatch < 0 || message.microbatch >= program.microbatches) {
-      refuse_input("program", "a message names microbatch {}", message.microbatch);
+      refuse_input("program", "a message names microbatch {}, which does not exist", message.microbatch);
     }
     for (const std::int32_t end : {message.source, message.destination}) {
       if (end < 0 || static_cast<std::size_t>(end) >= program.groups.size()) {
-        refuse_input("program", "a message names group {}", end);
+        refuse_input("program", "a message names group {}, which does not exist", end);
       }
     }
   }
@@ -92,7 +94,7 @@ void check_messages(const Program& program) {
         refuse(program, g, i, "message {} belongs to another group", instruction.index);
       }
       if (sends ? sent[instruction.index] != 0 : received[instruction.index] >= 0) {
-        refuse(program, g, i, "message {} twice", instruction.index);
+        refuse(program, g, i, "message {} occurs twice", instruction.index);
       }
       if (sends)
         sent[instruction.index] = 1;
@@ -131,7 +133,7 @@ void check_hub(const Program& program) {
       if (instruction.op != Op::reshard_send) continue;
       const Message& message = program.messages[instruction.index];
       if (message.source == program.hub || message.destination == program.hub) continue;
-      refuse(program, g, i, "message {} goes past the hub, group {}", instruction.index, program.hub);
+      refuse(program, g, i, "message {} bypasses the hub, group {}", instruction.index, program.hub);
     }
   }
 }
@@ -145,8 +147,8 @@ void check_shared_gpus(const Program& program) {
     const Group& group = program.groups[g];
     const int last = group.first_rank + group.ranks - 1;
     if (group.first_rank / gpus != last / gpus || last >= 2 * gpus) {
-      refuse(program, g, -1, "ranks {} to {} are not of one module on {} shared GPUs", group.first_rank, last,
-             gpus);
+      refuse(program, g, -1, "expected ranks {} to {} in the same module, on {} shared GPUs",
+             group.first_rank, last, gpus);
     }
   }
 }
@@ -195,7 +197,7 @@ void check_compute_order(const Program& program) {
       for (std::size_t j = 0; j < microbatches; ++j) {
         if (!stage.is_begun(j)) continue;
         if (!stage.is_complete(j)) refuse(program, g, -1, "microbatch {} is not completed on stage {}", j, s);
-        if (of_chain[j]) refuse(program, g, -1, "microbatch {} is done twice on stage {}", j, s);
+        if (of_chain[j]) refuse(program, g, -1, "microbatch {} runs twice on stage {}", j, s);
         of_chain[j] = true;
       }
     }
@@ -217,7 +219,8 @@ void check_late_entries(const Program& program) {
       const Op op = program.instructions[i].op;
       if (op == Op::all_reduce_start) {
         const double ready = program.collectives[program.instructions[i].index].ready;
-        if (!(ready >= latest && ready <= 1)) refuse(program, g, i, "not ready in order from 0 to 1");
+        if (!(ready >= latest && ready <= 1))
+          refuse(program, g, i, "expected values of 'ready' from 0 to 1, in increasing order");
         latest = ready;
       } else if (latest > 0 && !is_compute(op)) {
         refuse(program, g, i, "expected compute after the all_reduce_start before it");
@@ -252,7 +255,7 @@ void check_collectives(const Program& program) {
     std::vector<std::int32_t> expected = program.collectives[c].groups;
     std::sort(expected.begin(), expected.end());
     if (entered[c] != expected) {  // entered is in group order
-      refuse_input("program", "collective {} is not entered once by each participant", c);
+      refuse_input("program", "expected each participant to enter collective {} once", c);
     }
   }
 }

@@ -22,13 +22,14 @@ SharedLibrary::SharedLibrary(const std::vector<std::string>& names, const std::v
     reasons += std::string("; ") + (reason != nullptr ? reason : place.c_str());
   }
   throw Error(ErrorKind::no_device, "a library for " + purpose + " cannot be loaded" + reasons +
-                                        "; LD_LIBRARY_PATH may name its folder");
+                                        "; if it is installed, add its folder to LD_LIBRARY_PATH");
 }
 
 void* SharedLibrary::symbol(const std::string& name) const {
   void* address = ::dlsym(handle_, name.c_str());
   if (address == nullptr)
-    throw Error(ErrorKind::no_device, name_ + " has no '" + name + "'; expected a newer version of it");
+    throw Error(ErrorKind::no_device,
+                name_ + " has no '" + name + "'; expected a newer version of the library");
   return address;
 }
 

@@ -240,7 +240,7 @@ void Correction::solve(std::size_t f) {
   const Vector solution = factors.solve(Eigen::Map<const Vector>(fit.moment.data(), size));
   // Sums of squares are positive.
   if (!factors.isPositive() || !solution.allFinite()) {
-    refuse_input("correction", "the sums of {} belong to no observations", name_of(fit));
+    refuse_input("correction", "expected observations for the sums of {}, found none", name_of(fit));
   }
   solutions_.resize(fits_.size());
   solutions_[f].assign(solution.begin(), solution.end());

@@ -104,7 +104,7 @@ ProfileCurve::ProfileCurve(const std::vector<double>& x, const std::vector<doubl
                            Beyond beyond)
     : below_(below), beyond_(beyond) {
   if (x.empty() || x.size() != y.size()) {
-    throw Error(ErrorKind::internal, "a curve has as many places as values, and at least one");
+    throw Error(ErrorKind::internal, "expected a curve of at least one value, with one place for each value");
   }
   std::vector<double> weights;
   for (std::size_t i = 0; i < x.size(); ++i) {

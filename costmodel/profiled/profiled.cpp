@@ -261,7 +261,7 @@ Seconds ProfiledCostModel::all_reduce(const Collective& collective, const Progra
 Seconds ProfiledCostModel::sum_time(int ranks, Bytes program_bytes) const {
   if (ranks < 2) return Seconds(0);
   const std::map<int, ProfileLine>& lines = profile_.all_reduce;
-  if (lines.empty()) refuse_input("", "the profile of '{}' has no all-reduce", profile_.model.name);
+  if (lines.empty()) refuse_input("", "the profile of '{}' has no times of all-reduces", profile_.model.name);
   const double bytes =
       static_cast<double>(program_bytes.count) * static_cast<double>(profile_.sum_bytes) / kProgramSumBytes;
   const auto above = lines.lower_bound(ranks);

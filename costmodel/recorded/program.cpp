@@ -226,7 +226,7 @@ class Rebuild {
 
   void check_run() const {
     if (!timeline_.stalls.empty()) {
-      refuse("stalls", "expected a run that ended, found {} groups that did not end",
+      refuse("stalls", "expected a run that finished, found {} groups that did not finish",
              timeline_.stalls.size());
     }
     if (spans_.empty()) {
@@ -242,8 +242,8 @@ class Rebuild {
       time += static_cast<double>(span.duration.count());
       bytes += static_cast<double>(span.bytes.count);
     }
-    if (time > kMaxSum) refuse("spans.duration_ns", "expected at most 2^60 ns in all");
-    if (bytes > kMaxSum) refuse("spans.bytes", "expected at most 2^60 bytes in all");
+    if (time > kMaxSum) refuse("spans.duration_ns", "expected at most 2^60 ns in total");
+    if (bytes > kMaxSum) refuse("spans.bytes", "expected at most 2^60 bytes in total");
   }
 
   void check_not_negative(const char* column, std::size_t row, std::int64_t value) const {
@@ -308,8 +308,8 @@ class Rebuild {
       if (position == kNone) {
         refuse_span(
             "position", row,
-            "expected the place of the span's instruction in its rank's list, found -1, which is unknown: "
-            "the recording shows what ran when, but not who waited for what. Timelines of 'dflop "
+            "expected the position of the span's instruction among the instructions of its rank, found -1 "
+            "(unknown): the recording shows what ran when, but not who waited for what. Timelines of 'dflop "
             "simulate' and 'train' have it; timelines of 'dflop import' have it if ranks have ranges of a "
             "pipeline or meet in collectives (docs/replay.md)");
       }
@@ -321,7 +321,7 @@ class Rebuild {
       }
       std::int64_t& place = span_of_[group.begin + position];
       if (place != kNone) {
-        refuse_span("position", row, "expected each position of a rank once, found {} in row {}, too",
+        refuse_span("position", row, "expected each position of a rank once, found {} also in row {}",
                     position, place);
       }
       place = static_cast<std::int64_t>(row);
@@ -376,8 +376,8 @@ class Rebuild {
       if (static_cast<std::size_t>(span.message) >= ends.size()) ends.resize(span.message + std::size_t{1});
       std::int64_t& end = is_send(span.op) ? ends[span.message].send : ends[span.message].receive;
       if (end != kNone) {
-        refuse_span("message", row, "expected one {} of message {}, found row {}, too", to_string(span.op),
-                    span.message, end);
+        refuse_span("message", row, "expected one {} of message {}, found another in row {}",
+                    to_string(span.op), span.message, end);
       }
       end = row;
     }
@@ -389,7 +389,7 @@ class Rebuild {
     for (std::size_t m = 0; m < ends.size(); ++m) {
       const auto [send, receive] = ends[m];
       if (send == kNone && receive == kNone) {
-        refuse("spans.message", "expected numbers without gaps, found no message {}", m);
+        refuse("spans.message", "expected message numbers without gaps, found no message {}", m);
       }
       if (receive == kNone) refuse_span("message", send, "message {} is sent and never received", m);
       if (send == kNone) refuse_span("message", receive, "message {} is received and never sent", m);
@@ -461,7 +461,7 @@ class Rebuild {
     }
     for (std::size_t c = 0; c < end.size(); ++c) {
       if (program_.collectives[c].groups.empty()) {
-        refuse("spans.message", "expected numbers without gaps, found no collective {}", c);
+        refuse("spans.message", "expected collective numbers without gaps, found no collective {}", c);
       }
       if (program_.collectives[c].bytes == kNormBytes) program_.collectives[c].sum = CollectiveSum::norm;
       costs_.collective.push_back(end[c] - start_[c]);

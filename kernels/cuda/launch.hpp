@@ -51,9 +51,10 @@ constexpr std::int64_t pieces(std::int64_t total, std::int64_t size) {
 /// more than CUDA allows.
 inline unsigned grid_size(const std::string& operation, std::int64_t blocks) {
   if (blocks > 0 && blocks <= 0x7fffffff) return static_cast<unsigned>(blocks);
-  throw Error(ErrorKind::internal,
-              std::to_string(blocks) + " blocks of a grid, expected 1 to 2147483647: fewer rows in one call",
-              operation);
+  throw Error(
+      ErrorKind::internal,
+      std::to_string(blocks) + " blocks of a grid, expected 1 to 2147483647: use fewer rows in one call",
+      operation);
 }
 
 /// Checks a call like check_cuda(), and clears its error so that the next launch does not report it again.
@@ -70,7 +71,7 @@ void launch(const CudaTarget& target, const char* operation, void (*kernel)(Para
             dim3 block, std::size_t shared_bytes, Arguments... arguments) {
   if (shared_bytes > target.shared_bytes) {
     throw Error(ErrorKind::internal,
-                "a block needs " + std::to_string(shared_bytes) + " bytes of shared memory, and has " +
+                "a block needs " + std::to_string(shared_bytes) + " bytes of shared memory, but has only " +
                     std::to_string(target.shared_bytes) + " on this device",
                 operation);
   }

@@ -97,7 +97,7 @@ std::optional<std::string> impossible_cap(const BinProblem& problem) {
     if (largest == cap.weight.end()) continue;
     if (*largest > cap.most) {
       const AmountText text(cap, *largest);
-      return fmt::format("{} has {} {}, the cap is {}", item_name(problem, largest - cap.weight.begin()),
+      return fmt::format("{} has {} {}, but the cap is {}", item_name(problem, largest - cap.weight.begin()),
                          text(*largest), text.what(), text(cap.most));
     }
     // Windows that do not overlap, each filled to its cap, and the remaining microbatches in one more window.
@@ -107,8 +107,8 @@ std::optional<std::string> impossible_cap(const BinProblem& problem) {
     const double sum = std::accumulate(cap.weight.begin(), cap.weight.end(), 0.0);
     if (sum > holds * (1 + 1e-12)) {
       const AmountText text(cap, sum);
-      return fmt::format("{} {} in all, {} bins hold at most {} under the cap of {}", text(sum), text.what(),
-                         problem.bins, text(holds), text(cap.most));
+      return fmt::format("{} {} in total, but {} bins hold at most {} under the cap of {}", text(sum),
+                         text.what(), problem.bins, text(holds), text(cap.most));
     }
   }
   return std::nullopt;

@@ -445,7 +445,8 @@ AssignmentSolution local_search(const BinProblem& problem, const SolveLimits& li
   if (problem.bins == 1 || meets_bound(least, bound_s)) return solution;
   if (static_cast<int>(problem.caps.size()) > kMaxCaps) {
     solution.status = ScheduleStatus::fallback;
-    solution.reason = fmt::format("{} caps, exchanges obey at most {}", problem.caps.size(), kMaxCaps);
+    solution.reason =
+        fmt::format("found {} caps, but exchanges support at most {}", problem.caps.size(), kMaxCaps);
     return solution;
   }
 

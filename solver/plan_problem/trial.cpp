@@ -40,8 +40,8 @@ void check_batches(const PlanRequest& request) {
   if (request.batches.empty()) refuse_input("", "planning needs at least one iteration of samples");
   for (const Batch& batch : request.batches) {
     if (request.gbs > 0 && batch.size() == static_cast<std::size_t>(request.gbs)) continue;
-    refuse_input("", "expected iterations of gbs {} (at least 1) samples, found one of {}", request.gbs,
-                 batch.size());
+    refuse_input("", "expected a gbs of at least 1 and iterations of gbs = {} samples, found one of {}",
+                 request.gbs, batch.size());
   }
 }
 
@@ -133,7 +133,7 @@ std::optional<Bytes> overrun(const Problem& problem, const Plan& plan, std::span
     });
     for (const std::optional<Bytes>& peak : std::span(peaks).first(count)) {
       if (!peak)
-        refuse_input("", "the {} scheduler finds no microbatches for a further batch", scheduler.name());
+        refuse_input("", "the scheduler {} finds no microbatches for a further batch", scheduler.name());
       if (*peak > limit) return peak;
     }
   }

@@ -99,7 +99,8 @@ class CommandProcess {
       const Seconds left = timeout - watch.elapsed();
       if (left.count() <= 0) {
         end_now();
-        refuse_input("", "expected an answer within {:g} s, found none; it was ended", timeout.count());
+        refuse_input("", "expected an answer within {:g} s, found none; the process was ended",
+                     timeout.count());
       }
       pollfd ready{ours_, static_cast<short>(POLLIN | (sent < out.size() ? POLLOUT : 0)), 0};
       const int wait_ms = static_cast<int>(std::clamp(left.count() * 1e3, 1.0, 1e6));

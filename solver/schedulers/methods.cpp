@@ -289,7 +289,8 @@ void register_method(const Method& method) {
                 fmt::format("method '{}': expected a name and a function find_bins", method.name));
   }
   if (find_row(method.name) != table().end())
-    throw Error(ErrorKind::usage, fmt::format("method '{}': there is one of this name", method.name));
+    throw Error(ErrorKind::usage,
+                fmt::format("method '{}': a method of this name is already registered", method.name));
   if (table().size() == kMethods.size() + kMaxRegistered) {
     throw Error(ErrorKind::usage, fmt::format("method '{}': expected at most {} registered methods",
                                               method.name, kMaxRegistered));
@@ -300,7 +301,7 @@ void register_method(const Method& method) {
 void unregister_method(std::string_view name) {
   const auto row = find_row(name);
   if (row == table().end() || row < table().begin() + static_cast<std::ptrdiff_t>(kMethods.size()))
-    throw Error(ErrorKind::usage, fmt::format("method '{}': none of this name is registered", name));
+    throw Error(ErrorKind::usage, fmt::format("method '{}': no method of this name is registered", name));
   table().erase(row);
 }
 

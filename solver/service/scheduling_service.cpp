@@ -214,7 +214,7 @@ class SchedulingService::State : public std::enable_shared_from_this<State> {
     const std::shared_ptr<AsyncItem> item = std::move(solver_->item);
     ++left_behind_;
     const std::string problem = fmt::format(
-        "scheduler '{}' has not returned {} after its end; it is left behind, thread {} of at most {}",
+        "scheduler '{}' has not returned {} after its deadline; its thread is abandoned, {} of at most {}",
         input_.scheduler->name(), milliseconds(options_.stall_after), left_behind_, options_.most_stalled);
     record(item->iteration, ScheduleEventKind::solver_stalled, problem);
     item->fall_back(problem);

@@ -32,7 +32,7 @@ TEST(MemoryAccount, WithoutALimitOnlyTheMachineRejects) {
     account.refused(std::size_t{3} << 30, Bytes{std::int64_t{1} << 29});
   } catch (const OutOfMemory& error) {
     EXPECT_STREQ(error.what(),
-                 "rank 0: 3.00 GiB more are needed, 0.50 GiB are left; the machine gives no more");
+                 "rank 0: 3.00 GiB more are needed, 0.50 GiB are left; the machine has no more");
   }
 }
 

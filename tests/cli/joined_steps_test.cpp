@@ -445,8 +445,9 @@ TEST(JoinedSteps, ASingleRankCannotBeReplayed) {
   const Sandbox sandbox;
   const RunResult one = sandbox.run("import --kineto traces/kineto/ddp/rank0.json --out one.json");
   EXPECT_EQ(one.exit_code, 0);
-  EXPECT_NE(one.err.find("cannot be replayed: waiting of a rank can be seen only next to other ranks"),
-            std::string::npos)
+  EXPECT_NE(
+      one.err.find("cannot be replayed: the waiting time of a rank can be seen only next to other ranks"),
+      std::string::npos)
       << one.err;
   expect_error(sandbox.run("replay --trace one.json --slow rank=0:0.5"), {"position", "meet in collectives"});
   const RunResult messages =

@@ -127,9 +127,9 @@ TEST_F(PartitionTest, SameSeedAndStepsGiveTheSameResult) {
 TEST_F(PartitionTest, CapsAreObeyedOrTheItemIsNamed) {
   const nlohmann::json json = json_of(partition(kFour, "--bins 2 --token-cap 80 --format json"));
   EXPECT_EQ(json["assignment"][0], json["assignment"][3]);
-  refused(kFour, "--bins 2 --token-cap 59", {"infeasible", "item 0 ('a') has 60 LLM tokens, the cap is 59"},
-          3);
-  refused(kFour, "--bins 2 --token-cap 79", {"infeasible", "160 LLM tokens in all"}, 3);
+  refused(kFour, "--bins 2 --token-cap 59",
+          {"infeasible", "item 0 ('a') has 60 LLM tokens, but the cap is 59"}, 3);
+  refused(kFour, "--bins 2 --token-cap 79", {"infeasible", "160 LLM tokens in total"}, 3);
   refused("id,encoder_s,llm_s\na,1,1\n", "--bins 1 --token-cap 9",
           {"items.csv", "expected a column 'tokens'"});
 }

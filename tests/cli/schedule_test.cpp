@@ -159,7 +159,7 @@ TEST_F(ScheduleTest, TokenCapIsObeyedOrTheSampleIsNamed) {
   const RunResult below = schedule(options + std::to_string(largest - 1));
   EXPECT_EQ(below.exit_code, 3);
   EXPECT_NE(below.err.find("infeasible: iteration"), std::string::npos) << below.err;
-  EXPECT_NE(below.err.find("has " + std::to_string(largest) + " LLM tokens, the cap is " +
+  EXPECT_NE(below.err.find("has " + std::to_string(largest) + " LLM tokens, but the cap is " +
                            std::to_string(largest - 1)),
             std::string::npos)
       << below.err;

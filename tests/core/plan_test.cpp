@@ -136,7 +136,7 @@ TEST(Plan, RejectsSharesThatCannotBe) {
       EXPECT_NE(error.message().find(words), std::string::npos) << error.what();
     }
   };
-  refused("encoder", "as many ranks as the llm in a shared plan, 8, found 6",
+  refused("encoder", "in a shared plan, expected the same number of ranks as llm, 8, found 6",
           [](Plan& p) { p.encoder.dp = 3; });
   for (const double share : {0.0, 1.0, -0.5, std::nan("")})
     refused("encoder_share", "above 0 and below 1", [&](Plan& p) { p.encoder_share = share; });

@@ -44,14 +44,16 @@ void expect_refused(const std::string& part, const std::function<void(Program&)>
 
 // Group 5 of six belongs to the last stage, which reshards nothing.
 TEST(Verify, NothingGoesPastAHub) {
-  expect_refused("goes past the hub, group 5", [](Program& p) { p.hub = 5; });
-  expect_refused("no group 6, which should be the hub", [](Program& p) { p.hub = 6; });
+  expect_refused("bypasses the hub, group 5", [](Program& p) { p.hub = 5; });
+  expect_refused("expected a group as the hub, but group 6 does not exist", [](Program& p) { p.hub = 6; });
 }
 
 TEST(Verify, FindsBrokenPrograms) {
   expect_refused("out of range", [](Program& p) { p.instructions[find(p, Op::forward)].index = 999; });
-  expect_refused("no microbatch", [](Program& p) { p.instructions[find(p, Op::forward)].microbatch = 3; });
-  expect_refused("no such stage", [](Program& p) { p.instructions[find(p, Op::forward)].stage = 9; });
+  expect_refused("microbatch 3 does not exist",
+                 [](Program& p) { p.instructions[find(p, Op::forward)].microbatch = 3; });
+  expect_refused("its stage does not exist",
+                 [](Program& p) { p.instructions[find(p, Op::forward)].stage = 9; });
   expect_refused("belongs to another group", [](Program& p) { p.messages[0].source ^= 1; });
   expect_refused("twice", [](Program& p) {
     const std::size_t first = find(p, Op::send, 0);
@@ -61,9 +63,11 @@ TEST(Verify, FindsBrokenPrograms) {
                  [](Program& p) { p.instructions[find(p, Op::backward)].op = Op::forward; });
   expect_refused("is not completed",
                  [](Program& p) { p.instructions[find(p, Op::backward)].op = Op::backward_input; });
-  expect_refused("not entered once", [](Program& p) { p.collectives[0].groups.push_back(3); });
+  expect_refused("expected each participant to enter collective 0 once",
+                 [](Program& p) { p.collectives[0].groups.push_back(3); });
   expect_refused("names group", [](Program& p) { p.messages[0].destination = 77; });
-  expect_refused("do not follow", [](Program& p) { p.groups[1].begin += 1; });
+  expect_refused("must begin where the instructions of the previous group end",
+                 [](Program& p) { p.groups[1].begin += 1; });
   expect_refused("belong to no group", [](Program& p) { p.instructions.push_back(p.instructions.back()); });
 }
 
@@ -87,9 +91,9 @@ TEST(Verify, RejectsGroupsThatAreOfBothModulesOfSharedGpus) {
   };
   EXPECT_EQ(good.shared_gpus, 4);
   refused(-1, "-1 shared GPUs");
-  refused(3, "ranks 2 to 3 are not of one module on 3 shared GPUs");
-  refused(5, "ranks 4 to 7 are not of one module");
-  refused(2, "ranks 4 to 7 are not of one module");
+  refused(3, "expected ranks 2 to 3 in the same module, on 3 shared GPUs");
+  refused(5, "expected ranks 4 to 7 in the same module");
+  refused(2, "expected ranks 4 to 7 in the same module");
 }
 
 /// One group with two reductions that become ready while its backward runs.
@@ -111,7 +115,7 @@ TEST(Verify, FindsBrokenLateEntries) {
   const auto refused = [](const std::string& part, const std::function<void(Program&)>& damage) {
     expect_refused(part, damage, program_with_late_entries());
   };
-  const std::string out_of_order = "not ready in order from 0 to 1";
+  const std::string out_of_order = "expected values of 'ready' from 0 to 1, in increasing order";
   refused(out_of_order, [](Program& p) { std::swap(p.collectives[0], p.collectives[1]); });
   refused(out_of_order, [](Program& p) { p.collectives[1].ready = 1.001; });
   refused(out_of_order, [](Program& p) { p.collectives[0].ready = -0.001; });
@@ -151,9 +155,9 @@ TEST(Verify, AcceptsAStageThatGroupsShareByMicrobatch) {
       EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
     }
   };
-  refused("microbatch 0 is done twice on stage 0", 1, 0);  // 0 is on group 0, 1 on group 1
-  refused("out of order on this stage", 2, 0);             // both on group 0
-  Program without = good;                                  // microbatch 1 on no group
+  refused("microbatch 0 runs twice on stage 0", 1, 0);  // 0 is on group 0, 1 on group 1
+  refused("out of order on this stage", 2, 0);          // both on group 0
+  Program without = good;                               // microbatch 1 on no group
   for (Instruction& instruction : without.instructions) {
     if (instruction.stage == 0 && instruction.microbatch == 1 && is_compute(instruction.op)) {
       instruction.op = Op::optimizer_step;

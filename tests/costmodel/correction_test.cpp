@@ -221,7 +221,7 @@ TEST(Correction, RejectsSumsOfNoObservations) {
   // Eigenvalues 1 and 1 -+ 0.9 sqrt(2): the smallest, -0.27, is more than the prior of 0.1 compensates for.
   CorrectionFit bad = fit;
   bad.information = {1, 0.9, 1, 0, 0.9, 1};
-  refused(bad, "the sums of llm forward belong to no observations");
+  refused(bad, "expected observations for the sums of llm forward, found none");
   bad = fit;
   bad.information.pop_back();
   refused(bad, "expected sums of 3 columns of llm forward, found 5 elements of information, 3 of moment");

@@ -181,12 +181,12 @@ TEST(RecordedProgram, RejectsTimelinesThatAreNoRun) {
   refused([](T& t) { t.groups.emplace_back().first_rank = 5; }, "spans", "found none of rank 5");
   refused([](T& t) { t.spans[4].position = -1; }, "spans.position[4]", "found -1");
   refused([](T& t) { t.spans[4].position = 6; }, "spans.position[4]", "from 0 to 5");
-  refused([](T& t) { t.spans[4].position = 0; }, "spans.position[4]", "found 0 in row 1, too");
+  refused([](T& t) { t.spans[4].position = 0; }, "spans.position[4]", "found 0 also in row 1");
   // A missing span leaves one position too many.
   refused([](T& t) { t.spans.erase(t.spans.begin()); }, "spans.position[10]", "found 5");
   refused([](T& t) { t.spans[kReceive].message = -1; }, "spans.message[3]", "found -1");
   refused([](T& t) { t.spans[kReceive].message = 12; }, "spans.message[3]", "from 0 to 11");
-  refused([](T& t) { t.spans[kReceive].message = 0; }, "spans.message[1]", "row 3, too");
+  refused([](T& t) { t.spans[kReceive].message = 0; }, "spans.message[1]", "another in row 3");
   refused([](T& t) { t.spans[kReceive].message = 2; }, "spans.message[6]", "never received");
   refused([](T& t) { t.spans[6].message = 2; }, "spans.message[3]", "never sent");
   refused([](T& t) { t.spans[6].message = t.spans[kReceive].message = 2; }, "spans.message", "no message 1");

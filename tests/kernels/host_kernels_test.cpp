@@ -188,11 +188,11 @@ TEST(HostKernels, RejectIndicesThatLeadOutOfAMatrix) {
        [&](auto& k) { k.gather_rows(y, x, indices(high)); }},
       {"scatter_add_rows: index holds -1, expected 0 or more and less than 3",
        [&](auto& k) { k.scatter_add_rows(x, y, indices(low)); }},
-      {"mix_rows: window 1 is [2, 1), expected one of 3 taps",
+      {"mix_rows: window 1 is [2, 1), expected a range of the 3 taps",
        [&](auto& k) {
          k.mix_rows(y, x, indices({0, 2}), indices({1, 1}), indices({0, 1, 2}), Reals(1, 3));
        }},
-      {"mix_rows: window 1 is [1, 4), expected one of 3 taps",
+      {"mix_rows: window 1 is [1, 4), expected a range of the 3 taps",
        [&](auto& k) {
          k.mix_rows(y, x, indices(one), indices(four), indices({0, 1, 2}), Reals(1, 3));
        }},
@@ -211,7 +211,8 @@ TEST(HostKernels, RejectHeadsAndSequencesThatDoNotFit) {
     k.attention(out, statistics, qkv, s, indices(offsets));
   };
   expect_errors({
-      {"attention: 3 heads with 2 key heads of width 2, expected all positive and whole groups of heads",
+      {"attention: 3 heads with 2 key heads of width 2, expected positive numbers, and heads that are a "
+       "multiple of the key heads",
        [&](auto& k) {
          attend(k, {3, 2, 2, true}, {0, 3});
        }},
@@ -219,15 +220,15 @@ TEST(HostKernels, RejectHeadsAndSequencesThatDoNotFit) {
        [&](auto& k) {
          attend(k, {2, 2, 2, true}, {0, 3});
        }},
-      {"attention: offsets expected to lead from 0 to the 3 rows",
+      {"attention: expected offsets from 0 to the 3 rows",
        [&](auto& k) {
          attend(k, shape, {0, 2});
        }},
-      {"attention: offsets expected to lead from 0 to the 3 rows",
+      {"attention: expected offsets from 0 to the 3 rows",
        [&](auto& k) {
          attend(k, shape, {1, 3});
        }},
-      {"attention: offsets expected to lead from 0 to the 3 rows", [&](auto& k) { attend(k, shape, {}); }},
+      {"attention: expected offsets from 0 to the 3 rows", [&](auto& k) { attend(k, shape, {}); }},
       {"attention: offsets fall from 3 to 2 at sequence 1",
        [&](auto& k) {
          attend(k, shape, {0, 3, 2, 3});

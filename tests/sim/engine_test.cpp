@@ -97,7 +97,7 @@ TEST(Engine, NamesWhoDeadlocksAndOnWhat) {
   // Each receives before it sends.
   const PricedProgram crossed =
       make_program({{receive_up, send_down}, {receive_down, send_up}, {kStep}}, messages, {});
-  expect_internal_error(crossed, "2 of 3 groups do not end");
+  expect_internal_error(crossed, "2 of 3 groups do not finish");
   expect_internal_error(crossed,
                         "group 0 (stage 0, dp rank 0) waits for message 1 (microbatch 0) of group 1");
   expect_internal_error(crossed,

@@ -275,7 +275,7 @@ TEST(Reorder, RejectsKindsOfOrderThatDoNotFit) {
   other.groups[1].stage = 0;
   refused(other, OrderKind::zb_v, "expected stage 1 on pipeline rank 1 for zb-v, found it on 0");
   other.groups[0].stage = 0;
-  refused(other, OrderKind::zb_v, "the order of the other groups of pipeline rank 0");
+  refused(other, OrderKind::zb_v, "the same order in all groups of pipeline rank 0");
 }
 
 }  // namespace reorder_test

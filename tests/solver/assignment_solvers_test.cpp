@@ -305,11 +305,11 @@ TEST(AssignmentSolvers, NameTheItemThatIsTooLarge) {
   problem.bins.caps.push_back({"LLM tokens", tokens, 8192});
   for (const Method& method : methods()) {
     problem.bins.names = {};
-    EXPECT_EQ(method.solve(problem, {}).reason, "item 1 has 9000 LLM tokens, the cap is 8192");
+    EXPECT_EQ(method.solve(problem, {}).reason, "item 1 has 9000 LLM tokens, but the cap is 8192");
     problem.bins.names = names;
     const AssignmentSolution solution = method.solve(problem, {});
     EXPECT_EQ(solution.status, ScheduleStatus::infeasible);
-    EXPECT_EQ(solution.reason, "item 1 ('b') has 9000 LLM tokens, the cap is 8192");
+    EXPECT_EQ(solution.reason, "item 1 ('b') has 9000 LLM tokens, but the cap is 8192");
   }
 }
 

@@ -91,9 +91,9 @@ TEST(CapTable, ReportsImpossibleCaps) {
   problem.caps.push_back({"tokens", weight, 4});
   EXPECT_EQ(impossible_cap(problem), std::nullopt);  // 12 in total, 3 x 4: possible by the sum, not by item
   problem.caps[0].most = 3.5;                        // 10.5 < 12
-  EXPECT_EQ(impossible_cap(problem), "12 tokens in all, 3 bins hold at most 10.5 under the cap of 3.5");
+  EXPECT_EQ(impossible_cap(problem), "12 tokens in total, but 3 bins hold at most 10.5 under the cap of 3.5");
   problem.caps[0].most = 2;
-  EXPECT_EQ(impossible_cap(problem), "item 0 has 3 tokens, the cap is 2");
+  EXPECT_EQ(impossible_cap(problem), "item 0 has 3 tokens, but the cap is 2");
   // Three microbatches, any two consecutive ones at most 7: two windows, 14.
   problem.caps[0] = {"tokens", weight, 7, 2};
   EXPECT_EQ(impossible_cap(problem), std::nullopt);
@@ -107,13 +107,14 @@ TEST(CapTable, SaysManyBytesInGib) {
   const std::vector<double> weight(4, 2684354560);
   BinProblem problem{time, time, 3};
   problem.caps.push_back({"bytes of activations on stage 1", weight, 1342177280});
-  EXPECT_EQ(impossible_cap(problem), "item 0 has 2.50 GiB of activations on stage 1, the cap is 1.25");
+  EXPECT_EQ(impossible_cap(problem), "item 0 has 2.50 GiB of activations on stage 1, but the cap is 1.25");
   problem.caps[0].most = 3221225472;
-  EXPECT_EQ(impossible_cap(problem),
-            "10.00 GiB of activations on stage 1 in all, 3 bins hold at most 9.00 under the cap of 3.00");
+  EXPECT_EQ(
+      impossible_cap(problem),
+      "10.00 GiB of activations on stage 1 in total, but 3 bins hold at most 9.00 under the cap of 3.00");
   const std::vector<double> few(4, 60);
   problem.caps[0] = {"bytes of activations on stage 1", few, 59};
-  EXPECT_EQ(impossible_cap(problem), "item 0 has 60 bytes of activations on stage 1, the cap is 59");
+  EXPECT_EQ(impossible_cap(problem), "item 0 has 60 bytes of activations on stage 1, but the cap is 59");
 }
 
 }  // namespace cap_table_test

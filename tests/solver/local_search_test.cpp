@@ -106,7 +106,7 @@ TEST(LocalSearch, ManyCapsAreObeyedWithoutASearch) {
   problem.caps.assign(30, {"items", one, 3});
   const AssignmentSolution solution = local_search(problem, {});
   EXPECT_EQ(solution.status, ScheduleStatus::fallback);
-  EXPECT_EQ(solution.reason, "30 caps, exchanges obey at most 24");
+  EXPECT_EQ(solution.reason, "found 30 caps, but exchanges support at most 24");
   ASSERT_EQ(solution.bin.size(), 5u);
   EXPECT_EQ(broken_cap(problem, solution.bin), std::nullopt);
 }

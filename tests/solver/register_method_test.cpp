@@ -85,11 +85,12 @@ TEST(RegisterMethod, SchedulesByName) {
 TEST(RegisterMethod, RejectsNamesThatExistAndHalfMethods) {
   const Registered registered(kInTurn);
   const std::size_t count = methods().size();
-  EXPECT_EQ(refusal([] { register_method(kInTurn); }), "method 'in-turn': there is one of this name");
+  EXPECT_EQ(refusal([] { register_method(kInTurn); }),
+            "method 'in-turn': a method of this name is already registered");
   EXPECT_EQ(refusal([] {
               register_method({"lpt", Objective::bins, Budget::none, false, find_in_turn});
             }),
-            "method 'lpt': there is one of this name");
+            "method 'lpt': a method of this name is already registered");
   EXPECT_EQ(refusal([] {
               register_method({"", Objective::bins, Budget::none, false, find_in_turn});
             }),
@@ -98,8 +99,9 @@ TEST(RegisterMethod, RejectsNamesThatExistAndHalfMethods) {
               register_method({"half", Objective::bins, Budget::none, false, nullptr});
             }),
             "method 'half': expected a name and a function find_bins");
-  EXPECT_EQ(refusal([] { unregister_method("lpt"); }), "method 'lpt': none of this name is registered");
-  EXPECT_EQ(refusal([] { unregister_method("fifo"); }), "method 'fifo': none of this name is registered");
+  EXPECT_EQ(refusal([] { unregister_method("lpt"); }), "method 'lpt': no method of this name is registered");
+  EXPECT_EQ(refusal([] { unregister_method("fifo"); }),
+            "method 'fifo': no method of this name is registered");
   EXPECT_EQ(methods().size(), count);
 }
 

@@ -152,7 +152,7 @@ TEST(Schedulers, TokenCapsAreObeyedOrInfeasible) {
     request.limits.token_cap = 59;
     const ScheduleResult none = make_scheduler(name)->schedule(request);
     EXPECT_EQ(none.status, ScheduleStatus::infeasible) << name;
-    EXPECT_EQ(none.reason, "item 0 ('a') has 60 LLM tokens, the cap is 59") << name;
+    EXPECT_EQ(none.reason, "item 0 ('a') has 60 LLM tokens, but the cap is 59") << name;
     EXPECT_TRUE(none.assignment.bin.empty()) << name;
   }
 }

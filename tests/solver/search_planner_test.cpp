@@ -475,8 +475,9 @@ TEST(SearchPlanner, NamesTheOptionThatRulesOutAllPlans) {
   };
   has(reason({.llm = {.tp = 3}}), "--tp 3 does not divide the 2 GPUs of a node; a plan may fit without --tp");
   has(reason({.llm = {.pp = 9}}), "--pp 9 is more than the number of layers, 7");
-  has(reason({.llm = {.tp = 2, .dp = 4}}), "take 8 GPUs of 4; a plan may fit without --tp or --dp");
-  has(reason({.llm = {.dp = 4}, .microbatches = 4}), "need 16 samples, the global batch has 12");
+  has(reason({.llm = {.tp = 2, .dp = 4}}),
+      "need 8 GPUs, but there are 4; a plan may fit without --tp or --dp");
+  has(reason({.llm = {.dp = 4}, .microbatches = 4}), "need 16 samples, but the global batch has 12");
   // A rank without a pipeline holds all seven layers, 7,000 bytes; with four stages it holds two.
   has(reason({.llm = {.tp = 1, .pp = 1}, .encoder = {}, .microbatches = {}}, 3'000), "without --tp or --pp");
 }

@@ -157,8 +157,8 @@ TEST(ServicesInThreads, SchedulersThatNeverReturnAreAbandoned) {
   EXPECT_EQ(wedged->entered, 3);  // and no others
   ASSERT_EQ(events.size(), 3U);
   for (const ScheduleEvent& event : events) EXPECT_EQ(event.kind, ScheduleEventKind::solver_stalled);
-  EXPECT_NE(events[2].message.find("has not returned 2 ms after its end"), std::string::npos);
-  EXPECT_NE(events[2].message.find("thread 3 of at most 3"), std::string::npos);
+  EXPECT_NE(events[2].message.find("has not returned 2 ms after its deadline"), std::string::npos);
+  EXPECT_NE(events[2].message.find("abandoned, 3 of at most 3"), std::string::npos);
   // When they return, there is a scheduler again.
   wedged->gate.count_down();
   while (take() != Objective::makespan) std::this_thread::yield();

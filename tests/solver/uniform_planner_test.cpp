@@ -201,10 +201,10 @@ TEST(UniformPlanner, SaysWhyThereIsNoConfiguration) {
   for (const UniformSplit split : kSplits) {
     const PlanResult result = UniformPlanner(split).plan(c.request());
     EXPECT_FALSE(result.plan.has_value());
-    EXPECT_EQ(result.infeasible_reason,
-              "8 GPUs cannot be split into tp x pp x dp with tp dividing the 1 of a node, dp at most the "
-              "global batch "
-              "of 1 and a layer for every stage of 1 encoder and 1 LLM layers");
+    EXPECT_EQ(
+        result.infeasible_reason,
+        "no tp x pp x dp uses all 8 GPUs: tp must divide the GPUs of a node (1), dp must be at most the "
+        "global batch (1), and the 1 encoder and 1 LLM layers must give each stage a layer");
   }
 }
 
@@ -216,7 +216,8 @@ TEST(UniformPlanner, RejectsBatchesOfAnotherSize) {
     FAIL() << "expected an error";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::input);
-    EXPECT_EQ(error.message(), "expected iterations of gbs 5 (at least 1) samples, found one of 4");
+    EXPECT_EQ(error.message(),
+              "expected a gbs of at least 1 and iterations of gbs = 5 samples, found one of 4");
   }
 }
 

@@ -59,8 +59,8 @@ TEST(KinetoCheck, StepsOfOtherNumbersAndCollectivesInOtherSteps) {
   EXPECT_EQ(f.kind, Kind::different_runs);
   EXPECT_EQ(
       f.text,
-      "numbers its steps 4 to 5, but by their collectives they are the steps 0 to 1 of other ranks: these "
-      "numbers are used");
+      "numbers its steps 4 to 5, but by their collectives they are the steps 0 to 1 of other ranks: the "
+      "numbers of the other ranks are used");
   // The second all-reduce is launched in the first step on one rank, and in the second step on the other.
   KinetoText early = rank_text(1);
   early.x("user_annotation", "ProfilerStep#0", "0", "100", 1).launch(0, "10").launch(1, "11").launch(2, "12");

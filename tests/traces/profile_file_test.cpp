@@ -41,9 +41,9 @@ TEST(ProfileFile, ContradictionsAreRejected) {
   refused("\"samples\": 100", "\"samples\": 99", "samples", {"expected 100", "found 99"});
   refused("\"min\": ", "\"min\": 99999", "series[0].p10", {"the previous quantile"});
   refused("\"histogram_counts\": [", "\"histogram_counts\": [1,", "series[0].histogram_counts",
-          {"one count between"});
+          {"one count fewer than"});
   refused("\"histogram_edges\": [", "\"histogram_edges\": [1e9,", "series[0].histogram_counts",
-          {"one count between"});
+          {"one count fewer than"});
   refused("\"audio\": 0", "\"audio\": -1", "samples_by_modality.audio", {"found -1"});
 }
 

@@ -136,7 +136,7 @@ void verify_step(const std::string& path, const std::function<bool(std::size_t)>
   const std::int64_t inside = reader.index().step;
   const std::optional<std::int64_t> named = step_of_name(fs::path(path).filename().string());
   if (inside != named)
-    refuse_input(path, "holds step {}: expected the step of its name, {}", inside, named.value_or(-1));
+    refuse_input(path, "holds step {}, expected step {}, as its name says", inside, named.value_or(-1));
   reader.verify(counts);
 }
 

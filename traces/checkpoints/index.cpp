@@ -125,7 +125,7 @@ TensorPiece read_piece(const JsonValue& json, const PiecedTensor& tensor, std::s
   json.require_keys({"file", "name", "rows", "columns", "values"});
   TensorPiece piece;
   const std::uint64_t file = json.at("file").unsigned_integer();
-  if (file >= files) json.at("file").refuse("expected one of {} files, found {}", files, file);
+  if (file >= files) json.at("file").refuse("expected a file index below {}, found {}", files, file);
   piece.file = file;
   piece.name = json.at("name").string();
   piece.block.rows = read_runs(json.at("rows"), tensor.rows);
@@ -188,7 +188,7 @@ void check_crc_of_index(std::string_view text, const std::string& file) {
   }
   const std::string expected = fmt::format("{}\n}}\n", crc_of_text(text.substr(0, end)));
   if (text.substr(end + kBeforeCrc.size()) != expected) {
-    refuse_input(file, "damaged: the text has another CRC-32 than when written");
+    refuse_input(file, "damaged: the CRC-32 of the text differs from the CRC-32 at its end");
   }
 }
 

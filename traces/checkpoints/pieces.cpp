@@ -161,7 +161,7 @@ void CheckpointReader::verify_file(std::size_t f) const {
     mapping.drop(at, some.size());
   }
   if (crc != file.crc32) {
-    refuse_input(path, "damaged: the file has another CRC-32 than when written");
+    refuse_input(path, "damaged: the CRC-32 of the file differs from the CRC-32 when it was written");
   }
   for (const PlacedPiece& placed : pieces_of(index_, f)) stored_piece(open(f), *placed.piece);
 }

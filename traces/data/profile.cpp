@@ -143,7 +143,7 @@ void read_histogram(const JsonValue& json, Histogram& histogram) {
   histogram.counts = counts.integers(0, kMaxSamples);
   const bool both_empty = histogram.edges.empty() && histogram.counts.empty();
   if (!both_empty && histogram.edges.size() != histogram.counts.size() + 1) {
-    counts.refuse_type("one count between each two of {} edges", histogram.edges.size());
+    counts.refuse_type("one count fewer than the {} edges", histogram.edges.size());
   }
   for (std::size_t i = 1; i < histogram.edges.size(); ++i) {
     if (histogram.edges[i] <= histogram.edges[i - 1]) {

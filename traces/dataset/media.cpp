@@ -303,8 +303,10 @@ MediumContent qwen_sound(const Architecture& architecture, std::int64_t frames, 
   sequence.rows = valid < 1 ? 0 : (valid - 1) / 2 + 1;
   const std::int64_t tokens = sequence.rows < 2 ? 0 : (sequence.rows - 2) / 2 + 1;
   if (tokens < 1 || valid > frames || sequence.rows > architecture.front.table) {
-    refuse_input("", "a sound of {} frames, of {} in all: expected 3 or more, and at most {} of both", valid,
-                 frames, 2 * architecture.front.table);
+    refuse_input("",
+                 "found {} frames of a sound, {} with padding: expected at least 3, and at most {} with "
+                 "padding",
+                 valid, frames, 2 * architecture.front.table);
   }
   for (std::int32_t row = 0; row < sequence.rows; ++row) sequence.table_rows.push_back(row);
   std::vector<float> by_frames;

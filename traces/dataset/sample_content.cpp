@@ -19,7 +19,8 @@ class SampleBuilder {
 
   SampleContent build(std::span<const std::int32_t> ids, std::span<const std::int32_t> labels) {
     if (ids.size() != labels.size())
-      refuse_input(place_, "{} tokens have {} labels", ids.size(), labels.size());
+      refuse_input(place_, "expected one label per token, found {} tokens and {} labels", ids.size(),
+                   labels.size());
     TokenSequence& tokens = content_.tokens;
     tokens.rows = static_cast<std::int64_t>(ids.size());
     while (at_ < ids.size()) architecture_.is_medium(ids[at_]) ? add_medium(ids) : add_text(ids[at_]);

@@ -232,7 +232,7 @@ void ShardData::check_tokens() const {
     const std::optional<std::int32_t> id = tokenizer_.id_of(token);
     if (id && *id == expected) return;
     if (expected < 0)
-      refuse_input(model_.name, "config.json: expected a key '{}', of the token '{}', found none", key,
+      refuse_input(model_.name, "config.json: expected key '{}', the id of token '{}', found none", key,
                    token);
     refuse_input(tokenizer_.file(), "expected token '{}' with id {}, as config.json's '{}' says, found {}",
                  token, expected, key, id ? std::to_string(*id) : "none");
@@ -295,7 +295,7 @@ SampleContent ShardData::make(const Place& place, bool values, WordCache& cache,
     const std::string file = where + ", ." + member.extension;
     const ChatMedium expected = is_picture(member) ? ChatMedium::image : ChatMedium::audio;
     if (wanted[m] != expected)
-      refuse_input(file, "is in the place of a {} in the conversation", to_string(wanted[m]));
+      refuse_input(file, "stands where the conversation has a placeholder for a {}", to_string(wanted[m]));
     media.push_back(read_medium(tar, member, {{}, file, members.size() == 1}, values));
     counts.push_back(media.back().tokens);
   }

@@ -31,7 +31,7 @@ TokenData::TokenData(const ModelSpec& model, const std::string& shards, std::int
   for (const std::string& prefix : expand_prefixes(shards)) {
     const File& file = files_.emplace_back(prefix, model.llm.vocabulary, samples_.size());
     if (const auto [known, is_new] = by_name_.emplace(file.name, &file); !is_new) {
-      refuse_input(file.tokens.index_path(), "expected files of different names, found another '{}': {}",
+      refuse_input(file.tokens.index_path(), "expected files with different names, found '{}' again, in {}",
                    file.name, known->second->tokens.index_path());
     }
     is_packed_ ? add_packed(file) : add_documents(file);
@@ -101,7 +101,7 @@ SampleContent TokenData::read(const std::string& id, bool /*values*/) const {
       refuse_input(
           tokens.place_of(at.sequence, at.token + i),
           "expected ids of text, because there are no pictures or sounds next to them, found {}, which "
-          "stands for a row of one",
+          "stands for a part of a picture or sound",
           left[i]);
     }
     left = left.subspan(count);

@@ -194,7 +194,7 @@ std::vector<std::string> contradictions(const Provenance& a, const Provenance& b
     if (a.data->samples > 0 && b.data->samples > 0 && a.data->samples != b.data->samples) {
       found.push_back(fmt::format("{} and {} samples of {}", a.data->samples, b.data->samples, a.data->name));
     } else if (a.data->assumptions != b.data->assumptions) {
-      found.push_back(fmt::format("other assumptions for what {} leaves out", a.data->name));
+      found.push_back(fmt::format("different assumptions for values that {} lacks", a.data->name));
     }
   }
   return found;

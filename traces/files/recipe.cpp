@@ -32,7 +32,7 @@ std::vector<std::string> recipe_values(const YAML::Node& node, const std::string
   if (node.IsScalar()) return {node.Scalar()};
   std::vector<std::string> values;
   for (const YAML::Node& one : node) {
-    if (!one.IsScalar()) refuse("a list of other things");
+    if (!one.IsScalar()) refuse("a list that contains a list or map");
     values.push_back(one.Scalar());
   }
   if (values.empty()) refuse("an empty list");

@@ -247,7 +247,7 @@ Link read_cluster_link(const JsonValue& json) {
     const double line_rate = json.at(kLineRateKey).number();
     if (bandwidth > line_rate) {
       json.at(kLinkBandwidth[*unit_of_bandwidth(json, kLinkBandwidth)])
-          .refuse("expected at most the {:g} B/s of '{}', which messages do not reach, found {:g} B/s",
+          .refuse("expected at most the {:g} B/s of '{}', which messages cannot exceed, found {:g} B/s",
                   line_rate, kLineRateKey, bandwidth);
     }
   }
@@ -600,8 +600,9 @@ void read_quanta(const JsonValue& json, int quanta, TpProfile& profile) {
   for (const char* key : {"optimizer", "beside_neighbour"}) {
     if (json.has(key) == is_part) continue;
     if (is_part) json.at(key);  // reports that it is missing
-    json.at(key).refuse("expected this key only in tables of a part of a device, found {} of {} quanta",
-                        profile.quanta, quanta);
+    json.at(key).refuse(
+        "expected this key only in tables of a part of a device, found it in a table of {} of {} quanta",
+        profile.quanta, quanta);
   }
   if (is_part) profile.part = read_part(json);
 }

@@ -108,8 +108,8 @@ class JpegReader {
     const auto blocks = [](std::int32_t side) { return (static_cast<std::size_t>(side) + 7) / 8; };
     const std::size_t least = blocks(size.width) * blocks(size.height) / 8;
     if (file_.bytes.size() < least) {
-      refuse_input(file_.name, "expected {} bytes or more for {}x{} pixels, found {}: the file is cut", least,
-                   size.width, size.height, file_.bytes.size());
+      refuse_input(file_.name, "expected {} bytes or more for {}x{} pixels, found {}: the file is cut short",
+                   least, size.width, size.height, file_.bytes.size());
     }
   }
 

@@ -47,8 +47,8 @@ QwenProcessor qwen_processor(const PictureGeometry& picture, const std::optional
   if (!json) return processor;
   processor = parse_qwen_processor(*json, file);
   require_side(file, "patches with sides of", picture.patch, processor.patch);
-  require_side(file, "squares that are merged with sides of", picture.merge, processor.merge);
-  require_side(file, "frames of a patch", picture.temporal_patch, processor.temporal_patch);
+  require_side(file, "merged squares with sides of", picture.merge, processor.merge);
+  require_side(file, "a number of frames per patch of", picture.temporal_patch, processor.temporal_patch);
   return processor;
 }
 
@@ -67,7 +67,7 @@ MelOptions sound_processor(std::int32_t bins, const std::optional<std::string>& 
   const MelOptions usual{.bins = bins};
   if (!json) return usual;
   const MelOptions options = parse_sound_processor(*json, file, usual);
-  require_side(file, "bins of a sound's frames", bins, options.bins);
+  require_side(file, "a number of mel bins per frame of", bins, options.bins);
   return options;
 }
 

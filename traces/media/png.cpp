@@ -77,7 +77,7 @@ class PngReader {
   void read_rows(std::uint8_t* bytes, std::size_t row_bytes) {
     const int passes = png_set_interlace_handling(png_);
     png_read_update_info(png_, info_);
-    if (png_get_rowbytes(png_, info_) != row_bytes) png_error(png_, "rows of another length");
+    if (png_get_rowbytes(png_, info_) != row_bytes) png_error(png_, "rows of an unexpected length");
     const png_uint_32 height = png_get_image_height(png_, info_);
     for (int pass = 0; pass < passes; ++pass) {
       for (png_uint_32 row = 0; row < height; ++row) png_read_row(png_, bytes + row * row_bytes, nullptr);
@@ -92,8 +92,8 @@ class PngReader {
         static_cast<std::uint64_t>(size.width) * static_cast<std::uint64_t>(size.height);
     const std::uint64_t least = pixels * bits / 8 / kMaxInflated;
     if (file_.bytes.size() < least) {
-      refuse_input(file_.name, "expected {} bytes or more for {}x{} pixels, found {}: the file is cut", least,
-                   size.width, size.height, file_.bytes.size());
+      refuse_input(file_.name, "expected {} bytes or more for {}x{} pixels, found {}: the file is cut short",
+                   least, size.width, size.height, file_.bytes.size());
     }
   }
 

@@ -115,7 +115,7 @@ QwenProcessor parse_qwen_processor(std::string_view json, const std::string& fil
     processor.max_pixels = root.at("max_pixels").integer<std::int64_t>(1, kLargest);
   }
   if (processor.min_pixels > processor.max_pixels) {
-    root.refuse("expected a min number of pixels up to the max number, found {} and {}", processor.min_pixels,
+    root.refuse("expected min_pixels of at most max_pixels, found {} and {}", processor.min_pixels,
                 processor.max_pixels);
   }
   return processor;

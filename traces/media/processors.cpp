@@ -176,7 +176,7 @@ ImageSize llava_pinpoint(ImageSize image, const LlavaProcessor& processor) {
     }
   }
   if (best.width == 0)
-    refuse_input("", "expected a pinpoint that shows a picture of {}x{}, found none", image.width,
+    refuse_input("", "expected a pinpoint that fits a picture of {}x{}, found none", image.width,
                  image.height);
   return best;
 }
@@ -228,8 +228,8 @@ Tiles llava_tiles(const RgbImage& image, const LlavaProcessor& processor) {
 void require_llava_square(ImageSize image) {
   const std::int64_t side = std::max(image.width, image.height);
   if (side * side > kMaxPixels) {
-    refuse_input("", "expected a picture whose square has at most {} pixels, found {}x{}", kMaxPixels,
-                 image.width, image.height);
+    refuse_input("", "expected a picture that has at most {} pixels when padded to a square, found {}x{}",
+                 kMaxPixels, image.width, image.height);
   }
 }
 

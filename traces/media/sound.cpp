@@ -51,7 +51,7 @@ WavFile read_format(std::string_view bytes, std::size_t at, std::uint32_t size, 
   if (code == kExtensible) {
     if (size < 40) refuse_input(place, "expected an extensible chunk 'fmt ' of 40 bytes, found {}", size);
     if (bytes.substr(at + 26, kGuidEnd.size()) != kGuidEnd) {
-      refuse_input(offset_place(file, at + 24), "expected PCM or floats, found another code of samples");
+      refuse_input(offset_place(file, at + 24), "expected PCM or float samples, found another sample format");
     }
     code = read_little(bytes, at + 24, 2);
   }
@@ -92,16 +92,16 @@ WavFile read_headers(std::string_view bytes, const std::string& file) {
     const bool is_data = name == "data";
     if (is_data && size == kUnknownSize && left < kUnknownSize) size = static_cast<std::uint32_t>(left);
     if (size > left) {
-      refuse_input(offset_place(file, at), "expected a chunk of {} bytes, found {}: the file is cut", size,
-                   left);
+      refuse_input(offset_place(file, at), "expected a chunk of {} bytes, found {}: the file is cut short",
+                   size, left);
     }
     if (is_data) {
       if (!wav) refuse_input(offset_place(file, at), "expected a chunk 'fmt ' before 'data', found none");
       const auto frame =
           static_cast<std::uint32_t>(wav->sample_bytes) * static_cast<std::uint32_t>(wav->shape.channels);
       if (size % frame != 0) {
-        refuse_input(offset_place(file, at), "expected a multiple of {} bytes, a frame's, found {}", frame,
-                     size);
+        refuse_input(offset_place(file, at), "expected a multiple of {} bytes, the size of a frame, found {}",
+                     frame, size);
       }
       wav->shape.samples = size / frame;
       wav->data = at;

@@ -28,7 +28,7 @@ constexpr std::array<KindText, kKinetoFindingKinds> kKinds = {{
     {"missing_activity", "a call that starts work, without the kernel or copy"},
     {"empty_step", "a step that launched nothing"},
     {"missing_collective", "a collective or message that another rank of its group does not have", true},
-    {"unequal_collective", "a collective to which its ranks give other types or sizes", true},
+    {"unequal_collective", "a collective for which ranks give different types or sizes", true},
     {"sequence_gap", "sequence numbers of a process group that are missing"},
     {"unaligned_clocks", "a clock that cannot be aligned with the others' by the ends of collectives", true},
     {"truncated_profile", "steps that are cut off or missing in the record, or work outside all steps"},
@@ -43,8 +43,8 @@ constexpr std::array<KindText, kKinetoFindingKinds> kKinds = {{
     {"different_runs", "ranks that do not run a step at the same time, or number it differently", true},
     {"unplaced_message", "a message that belongs to no forward or backward"},
     {"unmatched_message", "a message whose other end is not found, or may be on several ranks"},
-    {"unlike_plan", "a step with other ranks, stages or messages than in the plan"},
-    {"inconsistent_step", "a step whose unchanged replay takes another time"},
+    {"unlike_plan", "a step whose ranks, stages or messages differ from the plan"},
+    {"inconsistent_step", "a step whose unchanged replay takes a different time"},
     {"joint_ranges", "ranks that meet inside their ranges of compute, as with tensor parallelism and FSDP",
      true},
 }};
@@ -229,7 +229,7 @@ void check_step_numbers(const std::vector<KinetoTrace>& traces, const KinetoRank
     findings[t].push_back(
         {Kind::different_runs, trace.steps.front().event, trace.file,
          fmt::format("numbers its steps {} to {}, but by their collectives they are the steps {} to {} of "
-                     "other ranks: these numbers are used",
+                     "other ranks: the numbers of the other ranks are used",
                      first + trace.renumbered, last + trace.renumbered, first, last)});
   }
   std::map<std::pair<std::size_t, std::size_t>, std::pair<KinetoFinding, std::size_t>> apart;  // by traces

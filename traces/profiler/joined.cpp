@@ -593,8 +593,9 @@ std::optional<std::string> why_not_joined(const std::vector<KinetoTrace>& traces
   const auto has_kernels = [](const KinetoTrace& trace) { return !trace.activities.empty(); };
   const auto with_kernels = std::ranges::count_if(traces, has_kernels);
   if (with_kernels < 2) {
-    return fmt::format("waiting of a rank can be seen only next to other ranks, and there {} with kernels",
-                       with_kernels == 1 ? "is one trace" : "is no trace");
+    return fmt::format(
+        "the waiting time of a rank can be seen only next to other ranks, but there {} with kernels",
+        with_kernels == 1 ? "is one trace" : "is no trace");
   }
   for (const KinetoTrace& trace : traces) {
     for (const KinetoCollective& collective : trace.collectives) {

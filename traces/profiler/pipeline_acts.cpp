@@ -183,7 +183,7 @@ class ActReader {
       if (is_collective(act.op)) continue;  // it may be called from inside a backward
       if (before != nullptr && act.called < before->returned) {
         record_.add(Finding::overlapping_ranges, rank_, act.range->event, name_of(*act.range),
-                    fmt::format("expected it to begin when '{}' has ended", name_of(*before->range)));
+                    fmt::format("expected it to begin after '{}' ended", name_of(*before->range)));
       } else if (before != nullptr && act.start < before->end) {
         record_.add(Finding::overlapping_ranges, rank_, act.range->event, name_of(*act.range),
                     fmt::format("expected its kernels after the kernels of '{}', found them before or at the "
@@ -216,7 +216,7 @@ class ActReader {
       if (op == Op::forward && !has(Op::backward) && !split) lacks("backward, or both of its parts");
       if (op != Op::forward && !has(Op::forward)) lacks("forward");
       if (op == Op::backward && (has(Op::backward_input) || has(Op::backward_weight)))
-        lacks("single kind of backward: its parts are there, too");
+        lacks("single kind of backward: both a whole backward and its parts occur");
     }
   }
 

@@ -220,7 +220,7 @@ class MessageJoiner {
       if (half.is_send) continue;
       if (half.other == kNoIndex) refuse(half, "expected its send on another rank, found none");
       if (half.end > record_.ranks[half.rank].acts[half.act].end)
-        refuse(half, "expected it to end before what needs it has ended");
+        refuse(half, "expected it to end before the end of the forward or backward that needs it");
     }
   }
 
@@ -348,8 +348,8 @@ void align_clocks(PipelineRecord& record) {
       if (there->second + back->second < Nanoseconds(0)) {
         record.add(
             Finding::different_runs, record.ranks[r],
-            fmt::format("messages with {} come before they are sent, whatever the clocks: {:.3f} ms there "
-                        "and back",
+            fmt::format("messages with {} arrive before they are sent, whatever the clocks' offsets: {:.3f} "
+                        "ms there and back",
                         record.trace_of(record.ranks[settled[k]]).file,
                         Seconds(there->second + back->second).count() * 1e3));
       }

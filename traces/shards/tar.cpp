@@ -254,7 +254,7 @@ class TarWalk {
   void check_end() {
     do {
       const std::uint64_t at = at_;
-      if (!is_zero(next_block())) refuse(at, "expected zeros up to the file's end, found others");
+      if (!is_zero(next_block())) refuse(at, "expected zeros up to the file's end, found other bytes");
     } while (tar_.size() - at_ >= kTarBlock);
   }
 
@@ -302,9 +302,10 @@ TarFile::TarFile(const std::string& path) : path_(path) {
     auto& [key, extension] = *names;
     if (samples_.empty() || samples_.back().key != key) {
       if (!keys.insert(key).second) {
-        refuse_input(offset_place(path, entry->header),
-                     "expected all members of sample '{}' one after the other, found '{}' apart", key,
-                     entry->path);
+        refuse_input(
+            offset_place(path, entry->header),
+            "expected all members of sample '{}' one after the other, found '{}' separated from them", key,
+            entry->path);
       }
       extensions.clear();
       samples_.push_back({key, {}});

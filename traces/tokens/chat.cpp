@@ -110,7 +110,7 @@ class ChatWriter {
     const auto ids = std::find_if(media_.begin(), media_.end(),
                                   [&](const MediumIds& known) { return known.medium == medium; });
     if (ids == media_.end() || ids->token < 0) {
-      refuse_input(place_, "expected media for which family and tokenizer ({}) have a token, found '<{}>'",
+      refuse_input(place_, "expected media that have a token in this family and tokenizer ({}), found '<{}>'",
                    tokenizer_.file(), to_string(medium));
     }
     const auto count = static_cast<std::size_t>(counts_[tokens_.media.size()]);
@@ -195,7 +195,8 @@ void ChatTokens::cut(std::size_t longest, const std::string& sample) {
   }
   const auto kept = is_trained.begin() + static_cast<std::ptrdiff_t>(longest);
   if (std::find(is_trained.begin(), kept, 1) == kept) {
-    refuse_input(sample, "expected a cut at {} tokens that leaves some to be trained, found none of {} there",
+    refuse_input(sample,
+                 "expected a cut at {} tokens that keeps some trained tokens, found that it removes all {}",
                  longest, std::count(is_trained.begin(), is_trained.end(), 1));
   }
   ids.resize(longest);

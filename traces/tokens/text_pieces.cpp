@@ -126,8 +126,8 @@ void WordSplitter::split(std::string_view text, std::vector<std::size_t>& ends) 
   }
   if (U_FAILURE(error)) {
     refuse_input(pattern_->place,
-                 "expected an expression that splits {} bytes in steps in proportion, found {}", text.size(),
-                 u_errorName(error));
+                 "expected an expression that splits {} bytes in a proportional number of steps, found {}",
+                 text.size(), u_errorName(error));
   }
   end_at(units.length());
 }

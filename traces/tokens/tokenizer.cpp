@@ -79,7 +79,7 @@ Tokenizer::Tokenizer(std::string_view json, const std::string& file) : file_(fil
   const auto twice = std::adjacent_find(bytes_.begin(), bytes_.end(),
                                         [](const auto& a, const auto& b) { return a.first == b.first; });
   if (twice != bytes_.end()) {
-    refuse_input(file, "expected ids of one token each, found id {} for '{}' and '{}'", twice->first,
+    refuse_input(file, "expected a different id for each token, found id {} for '{}' and '{}'", twice->first,
                  to_valid_utf8(twice->second), to_valid_utf8(std::next(twice)->second));
   }
 }

@@ -46,9 +46,8 @@ std::optional<std::string> first_ending(const std::vector<std::string>& files,
 
 [[noreturn]] void refuse_folder(const std::string& folder, const std::vector<std::string>& files) {
   if (const auto other = first_ending(files, {".safetensors"})) {
-    refuse_input(folder,
-                 "expected {} or {}, found only {}, and nothing that says of which model it is a part",
-                 kWeightsFile, kWeightsIndex, *other);
+    refuse_input(folder, "expected {} or {}, found only {}, and no index that lists it", kWeightsFile,
+                 kWeightsIndex, *other);
   }
   if (const auto pickle = first_ending(files, {".bin", ".bin.index.json", ".pt", ".pth"})) {
     refuse_input(folder,

@@ -347,8 +347,8 @@ std::string broken_wish(const ModuleWish& wish, const char* prefix, const Cluste
     return fmt::format("--{}tp {} does not divide the {} GPUs of a node", prefix, tp, cluster.gpus_per_node);
   if (pp > layers) return fmt::format("--{}pp {} is more than the number of layers, {}", prefix, pp, layers);
   if (std::int64_t{tp} * pp * dp > cluster.gpus()) {
-    return fmt::format("--{0}tp {1}, --{0}pp {2} and --{0}dp {3} take {4} GPUs of {5}", prefix, tp, pp, dp,
-                       std::int64_t{tp} * pp * dp, cluster.gpus());
+    return fmt::format("--{0}tp {1}, --{0}pp {2} and --{0}dp {3} need {4} GPUs, but there are {5}", prefix,
+                       tp, pp, dp, std::int64_t{tp} * pp * dp, cluster.gpus());
   }
   return "";
 }
@@ -367,7 +367,7 @@ std::string SearchSpace::empty_reason() const {
     if (!broken.empty()) return broken;
   }
   if (wish.microbatches && std::int64_t{*wish.microbatches} * wish.llm.dp.value_or(1) > request_.gbs) {
-    return fmt::format("--microbatches {} of {} dp ranks need {} samples, the global batch has {}",
+    return fmt::format("--microbatches {} of {} dp ranks need {} samples, but the global batch has {}",
                        *wish.microbatches, wish.llm.dp.value_or(1),
                        std::int64_t{*wish.microbatches} * wish.llm.dp.value_or(1), request_.gbs);
   }

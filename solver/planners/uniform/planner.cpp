@@ -100,11 +100,10 @@ std::vector<Split> splits_of(const ModelSpec& model, UniformSplit split, int sta
 
 std::string no_configuration(const PlanRequest& request) {
   return fmt::format(
-      "{} GPUs cannot be split into tp x pp x dp with tp dividing the {} of a node, dp at most the global "
-      "batch of {} and a layer for every stage of {} encoder and {} LLM layers{}",
+      "no tp x pp x dp uses all {} GPUs: tp must divide the GPUs of a node ({}), dp must be at most the "
+      "global batch ({}), and the {} encoder and {} LLM layers must give each stage a layer{}",
       request.cluster.gpus(), request.cluster.gpus_per_node, request.gbs, request.model.encoder.layers,
-      request.model.llm.layers,
-      request.search.can_split ? ", and a tp over which the model can be split" : "");
+      request.model.llm.layers, request.search.can_split ? ", and the model must be divisible by tp" : "");
 }
 
 /// Returns every parallelism of all GPUs that the request permits.

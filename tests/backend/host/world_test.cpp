@@ -50,7 +50,7 @@ using Messages = std::vector<std::string>;
 TEST(HostWorld, NamesBothSidesIfMessageSizesDiffer) {
   const std::string expected =
       "rank 1 receives gradients of microbatch 2 (4 bytes), but rank 0 sent activations of microbatch 3 (8 "
-      "bytes); messages of two ranks are received as they were sent";
+      "bytes); messages between two ranks must be received in the order in which they were sent";
   const Messages errors = run(3, kLong, [](int rank, Communicator& communicator, DeviceStream& stream) {
     std::array<float, 2> data{};
     if (rank == 0) communicator.send(data.data(), 8, 1, stream, "activations of microbatch 3");
@@ -83,10 +83,10 @@ TEST(HostWorld, NamesBothSidesIfCollectivesDiffer) {
         communicator.all_reduce(data.data(), b.count, b.element, group, stream, "b");
       }
     });
-    const std::string rule = "; ranks of a group enter the same collectives in one order";
+    const std::string rule = "; all ranks of a group must enter the same collectives in the same order";
     const std::string a = "all-reduce of a (2 f32)";
-    const std::string second_is_1 = "rank 1 comes with " + b.words + ", but rank 0 waits in " + a + rule;
-    const std::string second_is_0 = "rank 0 comes with " + a + ", but rank 1 waits in " + b.words + rule;
+    const std::string second_is_1 = "rank 1 enters " + b.words + ", but rank 0 waits in " + a + rule;
+    const std::string second_is_0 = "rank 0 enters " + a + ", but rank 1 waits in " + b.words + rule;
     if (errors[1] == second_is_1) {
       EXPECT_EQ(errors[0], "aborted: " + second_is_1);
     } else {
@@ -123,12 +123,9 @@ TEST(HostWorld, ATimeoutReportsTheWaitOfEveryRank) {
 
   const std::string lines = heard.substr(heard.find('\n'));
   EXPECT_EQ(std::regex_replace(lines, std::regex(R"(\([0-9.]+ s\))"), "(T)"),
-            "\n  rank 0 has ended"
-            "\n  rank 1 is not waiting"
-            "\n  rank 2 waits for activations of microbatch 3 to llm 1 from rank 0 (T)"
-            "\n  rank 3 waits for all-reduce of gradients of stage 1 (1 f32), to which these ranks have not "
-            "come: 4, 2 (T)"
-            "\n  rank 4 has not begun");
+            "\n  rank 0 has ended\n  rank 1 is not waiting\n  rank 2 waits for activations of microbatch 3 "
+            "to llm 1 from rank 0 (T)\n  rank 3 waits for all-reduce of gradients of stage 1 (1 f32), which "
+            "these ranks have not joined: 4, 2 (T)\n  rank 4 has not begun");
   EXPECT_TRUE(std::regex_search(heard, std::regex(R"(^rank [23] waited for longer than 1\.00 s:)"))) << heard;
 }
 

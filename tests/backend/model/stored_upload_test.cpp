@@ -131,7 +131,7 @@ TEST(StoredUpload, NamesTheTensorOfANumberThatIsNotFinite) {
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::input);
       EXPECT_EQ(error.context(), "file of " + row);
-      EXPECT_EQ(error.message(), "tensor '" + row + "': expected finite numbers, found another");
+      EXPECT_EQ(error.message(), "tensor '" + row + "': expected finite numbers, found NaN or infinity");
     }
   }
 }

@@ -35,8 +35,8 @@ std::string problem_of(std::optional<int> version) {
 
 TEST(NcclVersion, VersionsBelow225AreRejectedInOneLine) {
   const std::string rest =
-      ", expected 2.25.0 or newer: install one, and if the older is found first, put the newer one's folder "
-      "first in LD_LIBRARY_PATH";
+      ", expected 2.25.0 or newer: install a newer NCCL; if the old one is still found, put the folder of "
+      "the new one first in LD_LIBRARY_PATH";
   EXPECT_EQ(problem_of(22809), "");
   EXPECT_EQ(problem_of(22500), "");
   EXPECT_EQ(problem_of(22406), "libnccl.so.2 is NCCL 2.24.6" + rest);

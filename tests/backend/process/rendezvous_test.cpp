@@ -98,7 +98,7 @@ TEST(Rendezvous, MissingRanksAreNamed) {
   for (const RankOutcome& end : {first, third}) {
     EXPECT_EQ(end.end, End::error);
     expect_says(end.message,
-                "ranks 1, 3 have not come to 127.0.0.1:" + std::to_string(port) + " within 2.00 s");
+                "ranks 1, 3 have not connected to 127.0.0.1:" + std::to_string(port) + " within 2.00 s");
   }
 }
 
@@ -213,9 +213,9 @@ TEST(Rendezvous, ARankOfAnotherRunIsRejectedAndTheRunContinues) {
   std::jthread first([&] { ends[0] = outcome(options_of(0, 2, port), [](Rendezvous&) {}); });
   const RankOutcome stranger = outcome(options_of(3, 8, port), [](Rendezvous&) {});
   EXPECT_EQ(stranger.end, End::error);
-  expect_says(stranger.message, "rank 0 is of a run of 2 ranks, rank 3 of one of 8");
+  expect_says(stranger.message, "rank 0 belongs to a run of 2 ranks, rank 3 to a run of 8");
   const RankOutcome twin = outcome({"127.0.0.1", port, 5, 2, Seconds{60}, kNever}, [](Rendezvous&) {});
-  expect_says(twin.message, "rank 5 is not of 0 to 1");
+  expect_says(twin.message, "expected a rank from 0 to 1, found rank 5");
   ends[1] = outcome(options_of(1, 2, port), [](Rendezvous&) {});
   first.join();
   expect_done(ends);

@@ -140,7 +140,7 @@ TEST(Strangers, WithoutTheTokenARankIsRejectedAndTakesNoPlace) {
       const auto answer = strangers.back()->next();
       ASSERT_TRUE(answer);
       EXPECT_EQ(answer->kind, FrameKind::refused);
-      expect_says(answer->value, "rank 1 has another token than rank 0");
+      expect_says(answer->value, "rank 1 and rank 0 have different tokens");
       expect_says(answer->value, "DFLOP_TOKEN");
       EXPECT_EQ(answer->value.find("4711"), std::string::npos) << "it tells the token";
       EXPECT_TRUE(strangers.back()->is_closed());
@@ -152,7 +152,7 @@ TEST(Strangers, ATokenIsRejectedWhereRankZeroHasNone) {
   expect_done(run_after("", [&](int port) {
     const RankOutcome other = outcome(with_token(1, 3, port), [](Rendezvous&) {});
     EXPECT_EQ(other.end, End::error);
-    expect_says(other.message, "rank 1 has another token than rank 0, or one of them has none");
+    expect_says(other.message, "rank 1 and rank 0 have different tokens, or only one of them has a token");
   }));
 }
 
@@ -305,7 +305,7 @@ TEST(Strangers, ARankThatPutsEndlesslyEndsTheRunWithTheReason) {
     rank->send({FrameKind::put, "key " + std::to_string(i), 1, ""});
   first.join();
   EXPECT_EQ(end.end, End::aborted);
-  expect_says(end.message, "rank 1 puts more values than others get");
+  expect_says(end.message, "rank 1 sends values faster than other ranks receive them");
   expect_says(end.message, std::to_string(kMaxKeysOfRank));
 }
 

@@ -37,7 +37,7 @@ TEST(CheckpointIndex, EndsWithTheCrcOfItsText) {
   const std::string text = to_json(two_ranks_index());
   EXPECT_EQ(with_crc(text), text);
   expect_refused([&] { parse_checkpoint_index(replaced(text, "\"gbs\": 8", "\"gbs\": 9"), "i.json"); },
-                 "i.json", {"damaged: the text has another CRC-32"});
+                 "i.json", {"damaged: the CRC-32 of the text differs"});
   expect_refused([&] { parse_checkpoint_index(text.substr(0, text.size() / 2), "i.json"); }, "i.json",
                  {"damaged", "cut short"});
   expect_refused([&] { parse_checkpoint_index("", "i.json"); }, "i.json", {"cut short"});
@@ -50,7 +50,8 @@ TEST(CheckpointIndex, RejectsWrongValuesByKey) {
                    "i.json: key '" + key + "'", {words});
   };
   refused("\"version\": 2", "\"version\": 3", "version", "3");
-  refused("\"file\": 1", "\"file\": 2", "tensors[0].pieces[1].file", "expected one of 2 files, found 2");
+  refused("\"file\": 1", "\"file\": 2", "tensors[0].pieces[1].file",
+          "expected a file index below 2, found 2");
   refused("rank-00000.safetensors\"", "../x\"", "files[0].name", "in the same folder");
   refused("rank-00000.safetensors\"", "rank-00001.safetensors\"", "files[1].name", "twice");
   refused("\"rows\": [0,1,2,3]", "\"rows\": [0,1,2,5]", "tensors[0].pieces[0].rows[3]", "5");

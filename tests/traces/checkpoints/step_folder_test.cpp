@@ -80,7 +80,7 @@ TEST_F(StepFolder, ACheckpointOfAnotherStepThanItsNameIsIgnored) {
   const NewestStep newest = newest_step(step_paths(folder_));
   EXPECT_EQ(newest.path, step_folder(folder_, 3));
   ASSERT_EQ(newest.notes.size(), 1U);
-  EXPECT_NE(newest.notes[0].find("holds step 4: expected the step of its name, 9"), std::string::npos);
+  EXPECT_NE(newest.notes[0].find("holds step 4, expected step 9, as its name says"), std::string::npos);
 }
 
 TEST_F(StepFolder, ADamagedOneIsReplaced) {

@@ -113,7 +113,7 @@ TEST_F(ShardDataTest, SamplesWithNoTargetsAfterCuttingAreSkipped) {
   model.max_tokens = asked + 1;
   const ShardData data(model, folder.path(), tar);
   EXPECT_EQ(data.left_out().count, 1U);
-  EXPECT_NE(data.left_out().first.find("leaves some to be trained"), std::string::npos)
+  EXPECT_NE(data.left_out().first.find("keeps some trained tokens"), std::string::npos)
       << data.left_out().first;
 }
 

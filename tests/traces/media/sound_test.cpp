@@ -81,7 +81,7 @@ TEST(Sounds, MayBeExtensibleAndHaveOtherChunks) {
   EXPECT_EQ(decode_sound(riff(before + chunk("fmt ", extensible(little(1, 2) + guid_end)) + data), ""),
             std::vector<float>{0.5});
   EXPECT_NE(error_of(riff(chunk("fmt ", extensible(little(1, 2) + guid_end.substr(1) + "x")) + data))
-                .find("expected PCM or floats"),
+                .find("expected PCM or float samples"),
             std::string::npos);
   EXPECT_NE(
       error_of(riff(chunk("fmt ", extensible(little(2, 2) + guid_end)) + data)).find("found code 2 of 16"),
@@ -112,7 +112,8 @@ TEST(Sounds, AreRejectedWithPlaceAndReason) {
   EXPECT_EQ(error_of(wav({1, 1, 44'100, 16}, data)),
             "a.wav: expected 16000 samples per second, found 44100: resample it first, as with `ffmpeg -i "
             "in.wav -ar 16000 out.wav`");
-  EXPECT_EQ(error_of(wav({}, "abc")), "a.wav: offset 44: expected a multiple of 2 bytes, a frame's, found 3");
+  EXPECT_EQ(error_of(wav({}, "abc")),
+            "a.wav: offset 44: expected a multiple of 2 bytes, the size of a frame, found 3");
   EXPECT_EQ(error_of(riff(chunk("data", data))),
             "a.wav: offset 20: expected a chunk 'fmt ' before 'data', found none");
   EXPECT_EQ(error_of(riff(chunk("fmt ", format_of({})))),

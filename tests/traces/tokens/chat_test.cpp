@@ -166,7 +166,7 @@ TEST(Chats, AreCutAfterMediaAndAfterTrainedTokens) {
     ChatTokens cut = whole;
     if (longest < 7) {  // the first trained token is the seventh
       expect_refused([&] { cut.cut(longest, "sample 7"); }, "sample 7",
-                     {std::to_string(longest), longest < 4 ? "[1, 4) of '<image>'" : "none of 2"});
+                     {std::to_string(longest), longest < 4 ? "[1, 4) of '<image>'" : "removes all 2"});
       EXPECT_EQ(cut.ids, whole.ids);
       continue;
     }
