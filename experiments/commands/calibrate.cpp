@@ -200,7 +200,7 @@ Json grade_of(const Calibration& result) {
   const auto between =
       std::ranges::count_if(kept, [](const FitParameter& p) { return p.key.starts_with("inter_node."); });
   if (!kept.empty()) {
-    of += fmt::format("; {} parameters{} are not fitted but as in {}: {}", kept.size(),
+    of += fmt::format("; {} parameters{} are not fitted but taken from {}: {}", kept.size(),
                       between == kBetweenNodes ? ", those between nodes among them," : "", result.start.name,
                       describe(result.notes));
   }
@@ -279,8 +279,8 @@ int run_calibrate(const Values& values) {
         parameter.key, parameter.lower, parameter.upper);
   }
   if (starts_fitted(result)) {
-    say("dflop: note: {} was already fitted{}; rows of that fit are not held out here. --out records the "
-        "larger error\n",
+    say("dflop: note: {} is itself the result of a fit{}. If that fit used these rows, none of them are "
+        "unseen. --out records the larger of the two errors\n",
         result.start.name,
         result.notes.error ? fmt::format(", with an error of {:.1f} %", 100 * *result.notes.error) : "");
   }

@@ -633,7 +633,7 @@ int run_import(const Values& values) {
   }
   const std::optional<std::string> why = traces.size() > 1 ? why_not_compared(traces) : std::nullopt;
   if (why) {
-    say("dflop: note: no search for stragglers: {}, and do not all do the same work ('replay --slow "
+    say("dflop: note: no search for stragglers: {}, so they do not all do the same work ('replay --slow "
         "rank=R:0.9' shows what a faster rank saves)\n",
         *why);
   }

@@ -562,7 +562,7 @@ void note_overlaps(const Values& values, const TimelineFile& trace, int begin,
   }
   if (now <= recorded) return;
   say("dflop: note: {} messages overlap with another message between the same two ranks, {} in the "
-      "recording: each takes as long as by itself, so a real run may take longer ('--network "
+      "recording: each is timed as if it were the only one, so a real run may take longer ('--network "
       "contention' shares links)\n",
       now, recorded);
 }

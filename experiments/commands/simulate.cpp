@@ -289,7 +289,7 @@ int simulate_plan(const Values& values) {
   const std::optional<NamedProfile> profile = read_profile(values);
   if (profile)
     refuse_given(values, {"stage-gpu"},
-                 "cannot be combined with '--profile', which has measured times instead of a GPU's");
+                 "cannot be combined with '--profile', whose measured times replace the GPU's");
   WhatIf what_if;  // set by the callback, after the files were checked
   const PlanFiles files(
       values["plan"].as<std::string>(), values["schedule"].as<std::string>(),

@@ -160,8 +160,8 @@ void note_objectives(const std::vector<SweepRow>& rows) {
     std::vector<std::string> texts;
     for (const auto& [objective, names] : objectives)
       texts.push_back(fmt::format("plans of {} for '{}'", fmt::join(names, ", "), objective));
-    say("dflop: note: {} fills {}, as the plans ask; '--objective' in a cell's options sets one objective "
-        "for all\n",
+    say("dflop: note: {} makes microbatches in {}, as the plans ask; '--objective' in a cell's options sets "
+        "one objective for all\n",
         scheduler, fmt::join(texts, " and "));
   }
 }
@@ -171,7 +171,7 @@ int run_export(const Values& values) {
   const std::vector<SweepRow> rows = read_rows(values);
   note_objectives(rows);
   if (values["over-seeds"].as<bool>()) {
-    refuse_given(values, {"measured"}, "is of single cells, found '--over-seeds'");
+    refuse_given(values, {"measured"}, "applies only to single cells, found '--over-seeds'");
     print_table(seeds_of_sweep_table(rows, format), format);
     return 0;
   }
@@ -214,13 +214,15 @@ int run_plot(const Values& values) {
   constexpr std::size_t kMaxSeedPanels = 6;
   if (x == index_of(Axis::seed) && panels.size() > kMaxSeedPanels) {
     refuse_option(
-        "x", fmt::format("along seeds {} pictures would stand side by side, and {} are the most: '--where' "
-                         "leaves some; in pictures along other axes seeds are the bars",
+        "x", fmt::format("along seeds there would be {} pictures side by side, expected at most {}: select "
+                         "some with '--where', or choose another axis, along which bars show the spread over "
+                         "seeds",
                          panels.size(), kMaxSeedPanels));
   }
   if (panels.size() > kMaxSweepPanels) {
     refuse_option("where",
-                  fmt::format("required, as {} pictures would stand side by side, and {} are the most",
+                  fmt::format("required to select pictures: there would be {} side by side, expected at most "
+                              "{}",
                               panels.size(), kMaxSweepPanels));
   }
   write_file_atomically(out, as_picture(sweep_svg(picture), out));

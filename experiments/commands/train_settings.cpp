@@ -104,7 +104,7 @@ std::optional<std::string> read_export(const Values& values) {
                       lies_in(*checkpoints, *folder + ".part"))) {
     refuse_option(
         "export",
-        fmt::format("'{}' and '{}' of '--checkpoint' are one inside the other; give separate folders",
+        fmt::format("one of '{}' and '{}' (of '--checkpoint') is inside the other; give separate folders",
                     *folder, *checkpoints));
   }
   return folder;

@@ -266,8 +266,8 @@ class Server {
           waiting_bytes_ >= kMaxWaitingBytes) {
         refuse_input(
             std::string(kPlace),
-            "expected at most {} batches of a session, and {} items and {} bytes over all sessions, to "
-            "wait for 'next', found more: call 'next' for batches that were pushed",
+            "expected at most {} batches of a session, and {} items and {} bytes over all sessions, waiting "
+            "for 'next', found more: call 'next' for batches that were pushed",
             kMaxWaitingBatches, kMaxWaitingItems, kMaxWaitingBytes);
       }
     }

@@ -128,7 +128,7 @@ void require_model(const ModelSpec& model, const ProfileTables& profile, const s
   ModelSpec expected = profiled_model(model);
   expected.name = profile.model.name;  // a file may have been given under another path
   if (expected == profile.model) return;
-  refuse_input(path, "the profile is of another model: its '{}' and '{}' here differ in size",
+  refuse_input(path, "the profile is of another model: '{}' in the profile and '{}' here differ in size",
                profile.model.name, model.name);
 }
 

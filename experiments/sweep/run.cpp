@@ -195,9 +195,9 @@ void set_infeasible(SweepRow& cell, const std::string& reason) {
 void set_result(SweepRow& cell, const Evaluation& result, const ClusterSpec& cluster) {
   const Timeline& last = result.timelines.back();
   if (!last.stalls.empty()) {
-    return set_infeasible(
-        cell, fmt::format("iteration {} does not end: {} of {} tp groups stall", result.timelines.size() - 1,
-                          last.stalls.size(), last.groups.size()));
+    return set_infeasible(cell,
+                          fmt::format("iteration {} does not finish: {} of {} tp groups stall",
+                                      result.timelines.size() - 1, last.stalls.size(), last.groups.size()));
   }
   cell[Measure::peak_memory_bytes] = result.peak_memory.count;
   if (const auto problem = out_of_memory(result.timelines, cluster)) return set_infeasible(cell, *problem);

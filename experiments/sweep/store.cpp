@@ -74,7 +74,7 @@ void require_same(const Database& database, const Inputs& here, const Inputs& ot
     if (name == kProgram) {
       database.refuse(fmt::format("its cells were made by dflop {}, expected {}", it->second, print));
     }
-    database.refuse(fmt::format("its cells were made with another '{}', whose contents have changed since{}",
+    database.refuse(fmt::format("the contents of '{}' have changed since the database's cells were made{}",
                                 name, what_to_do));
   }
 }
@@ -187,7 +187,8 @@ std::vector<SweepRow> read_sweeps(const std::vector<std::string>& files) {
       if (is_new || std::ranges::equal(it->second.reproducible(), row.reproducible())) continue;
       if (row.has_status("failed")) continue;
       if (!it->second.has_status("failed")) {
-        database.refuse(fmt::format("its result for {} differs from the previous files", it->first));
+        database.refuse(
+            fmt::format("its result for {} differs from the result in an earlier file", it->first));
       }
       it->second = std::move(row);
     }

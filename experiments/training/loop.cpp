@@ -268,8 +268,8 @@ void require_same_program(World& world, const Program& program) {
   const std::string own = std::to_string(hash_of(program));
   if (world.broadcast(own) == own) return;
   throw Error(ErrorKind::input, "rank " + std::to_string(world.local_ranks().front()) +
-                                    " made another program from the step's schedule than rank 0; all "
-                                    "ranks of a run need the same options, data and processors");
+                                    " and rank 0 made different programs from the step's schedule; all ranks "
+                                    "of a run need the same options, data and processors");
 }
 
 }  // namespace dflop

@@ -158,7 +158,7 @@ TEST(Calibrate, WritesAClusterThatOtherCommandsRead) {
   const RunResult second = sandbox.run(command + "two.json");
   EXPECT_EQ(first.out, second.out);
   EXPECT_EQ(first.err.find("do not plan"), std::string::npos) << first.err;
-  EXPECT_NE(first.err.find("b200 was already fitted, with an error of 2.1 %"), std::string::npos)
+  EXPECT_NE(first.err.find("b200 is itself the result of a fit, with an error of 2.1 %"), std::string::npos)
       << first.err;
   const json cluster = json::parse(testing::read_all(sandbox.path("one.json")));
   EXPECT_EQ(cluster["fit"]["sets"][0]["rows"], 12);
@@ -249,7 +249,8 @@ TEST(Calibrate, KeepsOtherKeysOfTheFile) {
   for (const char* part :
        {"which no message achieves",
         "(held-out iteration times of rows of one node: 12 of traces/ground_truth/",
-        "parameters, those between nodes among them, are not fitted but as in base.json: fitted, error 2.1 %",
+        "parameters, those between nodes among them, are not fitted but taken from base.json: fitted, error "
+        "2.1 %",
         "its network between nodes is nominal"}) {
     EXPECT_NE(said.find(part), std::string::npos) << part << '\n' << said;
   }

@@ -399,11 +399,11 @@ TEST_F(ProfileOfPlans, RejectsUnmeasuredPlans) {
   testing::expect_error(run("simulate", "--plan split.json --schedule schedule.json"), {tp});
   testing::expect_error(
       run("plan", "--data samples.json --model small-vlm --cluster a100-80g:1 --gbs 2"),
-      {"p.json: the profile is of another model: its 'tiny-vlm' and 'small-vlm' here differ in size"});
+      {"p.json: the profile is of another model: 'tiny-vlm' in the profile and 'small-vlm' here differ in "
+       "size"});
   testing::expect_error(
       run("simulate", "--plan plan.json --schedule schedule.json --stage-gpu 0=h100"),
-      {"option '--stage-gpu': cannot be combined with '--profile', which has measured times instead of a "
-       "GPU's"});
+      {"option '--stage-gpu': cannot be combined with '--profile', whose measured times replace the GPU's"});
   testing::write_all(sandbox.path("pipeline.json"), testing::two_stages());
   testing::expect_error(run("simulate", "--pipeline pipeline.json"),
                         {"option '--profile': applies only to plans, found with '--pipeline'"});

@@ -155,7 +155,7 @@ TEST_F(ReplayWhatIf, NamesStalledGroups) {
   const RunResult result = replay("--fail rank=1:0.03 --out f.json --format json --repeat 3");
   EXPECT_EQ(result.exit_code, 3);
   // A pipeline of durations belongs to no plan, which would have tp groups.
-  EXPECT_EQ(result.err, "dflop: iteration 0 does not end: 2 of 2 ranks stall\n");
+  EXPECT_EQ(result.err, "dflop: iteration 0 does not finish: 2 of 2 ranks stall\n");
   const json out = testing::rows_of(result.out);
   ASSERT_EQ(out.size(), 2u);
   EXPECT_EQ(out[0]["reason"], "waits for rank 1");

@@ -135,7 +135,8 @@ TEST(SharedSource, AProcessWithAnotherProgramIsNamed) {
     });
     EXPECT_EQ(messages[0], "");
     EXPECT_EQ(messages[1], "");
-    EXPECT_EQ(messages[2].rfind("rank 2 made another program", 0), c == 0 ? std::string::npos : 0u)
+    EXPECT_EQ(messages[2].rfind("rank 2 and rank 0 made different programs", 0),
+              c == 0 ? std::string::npos : 0u)
         << "change " << c << ": " << messages[2];
   }
 }

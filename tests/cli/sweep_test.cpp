@@ -189,7 +189,7 @@ TEST_F(SweepCells, ThatDoNotFitOrFailAreResults) {
       EXPECT_NE(reason.find("rank=700"), std::string::npos) << reason;
     } else {
       EXPECT_EQ(row["status"], "infeasible");
-      EXPECT_NE(reason.find("does not end"), std::string::npos) << reason;
+      EXPECT_NE(reason.find("does not finish"), std::string::npos) << reason;
     }
     if (!(row["status"] == "ok")) {
       EXPECT_TRUE(row["samples_per_s"].is_null());
@@ -313,7 +313,7 @@ TEST_F(SweepCells, ChangedDataKeepUnaffectedCells) {
   changed.resize(changed.rfind('\n', changed.size() - 2) + 1);  // without the last record
   testing::write_all(sandbox_.path("other.csv"), changed);
   testing::expect_error(sandbox_.run("sweep --spec spec.json --out a.sqlite"),
-                        {"'other.csv', whose contents have changed since", "--redo-changed"});
+                        {"the contents of 'other.csv' have changed since", "--redo-changed"});
   const nlohmann::json counts = sweep(text, "a.sqlite", "--redo-changed");
   EXPECT_EQ(counts["finished_before"], 1);
   EXPECT_EQ(counts["run"], 1);

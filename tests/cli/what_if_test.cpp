@@ -191,7 +191,7 @@ TEST_F(WhatIfCommand, ReachesPlans) {
               plan["gbs"].get<double>(), 1e-9);
   const RunResult failed = box.run("simulate --plan plan.json --schedule s.json --fail rank=0:0.5");
   EXPECT_EQ(failed.exit_code, 3);
-  EXPECT_NE(failed.err.find("iteration 0 does not end"), std::string::npos) << failed.err;
+  EXPECT_NE(failed.err.find("iteration 0 does not finish"), std::string::npos) << failed.err;
   EXPECT_EQ(mean("--slow rank=0:1.5 --slow rank=0:2"), mean("--slow rank=0:3"));
   EXPECT_LT(mean("--stage-gpu 0=h100 --stage-gpu 1=h100"), mean("--stage-gpu 1=h100"));
   EXPECT_LT(mean("--stage-gpu 1=h100"), usual);

@@ -66,7 +66,7 @@ TransformerSpec spec_of(TruthKind kind, const TruthRow& row) {
     case TruthKind::dflop_live:
       return live(row);
   }
-  throw Error(ErrorKind::internal, "a kind of measured iterations that is none");
+  throw Error(ErrorKind::internal, "unknown kind of measured iterations");
 }
 
 ClusterSpec nodes_for(const Program& program, ClusterSpec cluster) {

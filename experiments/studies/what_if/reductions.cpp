@@ -106,7 +106,7 @@ std::vector<std::string> idle_bandwidths(const Program& program, const ClusterSp
   std::vector<std::string> lines;
   const auto add = [&](std::string_view name, double bandwidth, const std::string& why) {
     lines.push_back(
-        fmt::format("more {} than {} shortens no reduction: {}", name, gigabytes(bandwidth), why));
+        fmt::format("raising {} above {} shortens no reduction: {}", name, gigabytes(bandwidth), why));
   };
   if (is_idle(&ReductionTimes::inter_node)) {
     const std::string why =

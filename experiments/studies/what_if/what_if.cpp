@@ -227,7 +227,7 @@ Table distribution_table(std::vector<Seconds> makespans) {
 
 int report_stall(Format format, const Timeline& timeline, const std::string& run, const std::string& groups) {
   print_table(stall_table(timeline), format);
-  say("dflop: {} does not end: {} of {} {} stall\n", run, timeline.stalls.size(), timeline.groups.size(),
+  say("dflop: {} does not finish: {} of {} {} stall\n", run, timeline.stalls.size(), timeline.groups.size(),
       groups);
   return 3;
 }

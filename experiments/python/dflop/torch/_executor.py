@@ -471,7 +471,9 @@ class Executor:
         own = [(group.rank, group.dp_rank, group.stages) for group in self.program.groups]
         other = [(group.rank, group.dp_rank, group.stages) for group in program.groups]
         if own != other or self.program.stages != program.stages or self.program.sums != program.sums:
-            raise InputError("program: expected a program of the executor's plan, found other ranks, stages or sums")
+            raise InputError(
+                "program: expected a program of the executor's plan, found one with different ranks, stages or sums"
+            )
         orders, counts = (self.program.order, program.order), (self.program.microbatches, program.microbatches)
         for what, (own, other) in (("order", orders), ("number of microbatches", counts)):
             if None not in (own, other) and own != other:
