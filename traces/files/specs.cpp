@@ -600,9 +600,8 @@ void read_quanta(const JsonValue& json, int quanta, TpProfile& profile) {
   for (const char* key : {"optimizer", "beside_neighbour"}) {
     if (json.has(key) == is_part) continue;
     if (is_part) json.at(key);  // reports that it is missing
-    json.at(key).refuse(
-        "expected this key only in tables of a part of a device, found it in a table of {} of {} quanta",
-        profile.quanta, quanta);
+    json.at(key).refuse("expected this key only in tables of device parts, found it for {} of {} quanta",
+                        profile.quanta, quanta);
   }
   if (is_part) profile.part = read_part(json);
 }
