@@ -115,7 +115,7 @@ void add_plan_options(Options& options) {
       OptionGroup::plan,
       {
           {"setting", text(joined(names), std::string(names.front())),
-           "values of the options of the plan that are not given" + what},
+           "defaults of the plan's options" + what},
           {"pipeline-schedule", text("NAME", "1f1b"),
            fmt::format("pipeline schedule: {}; with planners pytorch and megatron also {}",
                        listed(orders_of_all_planners()), listed(orders_of_uniform_planners())),
@@ -131,14 +131,14 @@ void add_plan_options(Options& options) {
            "which ranks are adjacent: the dp ranks of a stage (stage-major), or the stages of a dp rank "
            "(replica-major)"},
           {"optimizer-states", text(joined<OptimizerStates>(), "fp32"),
-           "precision of gradients and Adam states; with bf16 a parameter takes 10 bytes in all, including "
+           "precision of gradients and Adam states; with bf16 a parameter takes 10 bytes in total, including "
            "gradient buckets"},
           {"reshard", text(joined<Reshard>(), "direct"),
            "how activations go from the encoder's ranks to separate LLM ranks: from each rank to each "
            "(direct), or through one encoder rank (hub)"},
           {"zero1", flag(), "split optimizer states over dp ranks"},
           {"no-zero1", flag(), "keep full optimizer states on every dp rank"},
-          {"sequence-parallel", flag(), "split activations between tp regions over tp ranks"},
+          {"sequence-parallel", flag(), "outside tp regions, split activations over tp ranks"},
       });
   add_no_sequence_parallel_option(options);
   options.add(
@@ -147,7 +147,7 @@ void add_plan_options(Options& options) {
           {"clip-gradients", flag(),
            "compute the norm of all gradients before optimizer steps; all ranks wait for it"},
           {"freeze", text("LIST"),
-           "parts that are not trained, from encoder, connector, llm, such as encoder,llm; they have no "
+           "parts not to train: one or more of encoder, connector, llm, separated by commas; they have no "
            "weight gradients, gradient reductions or optimizer states, and no backward pass if no trained "
            "part comes before them"},
           {"lora", whole("RANK"),
