@@ -272,17 +272,18 @@ const auto& program_conditions() {
 const auto& link_conditions() {
   static const std::array rows{
       Condition{"inter-node-bandwidth", text("400Gb/s|50GB/s|x2"),
-                "achieved bandwidth of a GPU between nodes (less than the line rate), or a factor of the "
-                "cluster's; default: the cluster's",
+                "achieved bandwidth of a GPU between nodes (less than the line rate), or a multiple of the "
+                "cluster's value; default: the cluster's value",
                 read_link_bandwidth<inter_node_bandwidth>},
-      Condition{"intra-node-bandwidth", text("400Gb/s|50GB/s|x2"),
-                "achieved bandwidth of a GPU inside a node, or a factor of the cluster's; default: the "
-                "cluster's",
-                read_link_bandwidth<intra_node_bandwidth>},
+      Condition{
+          "intra-node-bandwidth", text("400Gb/s|50GB/s|x2"),
+          "achieved bandwidth of a GPU inside a node, or a multiple of the cluster's value; default: the "
+          "cluster's value",
+          read_link_bandwidth<intra_node_bandwidth>},
       Condition{
           "node-ring-bandwidth", text("400Gb/s|50GB/s|x2"),
-          "achieved bandwidth that all gradient rings with several ranks in a node share out of the node, "
-          "or a factor of the cluster's; default: the cluster's",
+          "achieved bandwidth out of a node that all gradient rings with several ranks in the node share, or "
+          "a multiple of the cluster's value; default: the cluster's value",
           read_link_bandwidth<node_ring_bandwidth>},
   };
   return rows;
@@ -332,7 +333,7 @@ void add_what_if_options(Options& options) {
   options.add(OptionGroup::what_if,
               {
                   {"repeat", whole("K", 1),
-                   "run K times and print the distribution of iteration times of the runs that end"},
+                   "run K times and print the distribution of iteration times of the runs that finish"},
               });
   add_seed_option(options);
 }

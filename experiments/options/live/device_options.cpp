@@ -44,18 +44,19 @@ void add_live_options(Options& options) {
           {"device", text("DEVICE", "host").common(), devices},
           {"partition", flag(),
            fmt::format(
-               "on one GPU ({}): give each rank its own multiprocessors, the same number each, so that ranks do "
+               "on one GPU ({}): give each rank its own multiprocessors, the same number each, so that ranks "
+               "do "
                "not distort each other's times",
                world_names([](const WorldKind& kind) { return kind.partitions; }))},
           {"dtype", text("f32|bf16", "f32"),
-           "precision of activations and weights; gradients, optimizer states and the master weights of bf16, "
-           "which checkpoints hold, are f32"},
+           "precision of activations and weights; gradients, optimizer states, and the master weights of "
+           "bf16 (in checkpoints, too) are f32"},
           {"attention-sums", text(joined<AttentionSums>(), "fixed"),
            "on a GPU: order in which cuDNN sums attention gradients; any needs less memory, but runs are not "
            "bitwise reproducible"},
           {"attention-workspace", number("MIB"),
-           "on a GPU: max workspace of a cuDNN attention call, in MiB; dflop's own kernels run calls that "
-           "need more; default: 3 % of the GPU's memory"},
+           "on a GPU: max workspace of a cuDNN attention call, in MiB; calls that need more run on dflop's "
+           "own kernels; default: 3 % of the GPU's memory"},
       });
 }
 
@@ -113,8 +114,8 @@ void add_device_cores_option(Options& options) {
       OptionGroup::device,
       {
           {"device-cores", whole("D", 1),
-           "on the host: cores of each device, and threads of its rank; in a shared plan encoder and LLM share "
-           "them. Results are the same for all D of 2 or more"},
+           "on the host: cores of each device, and threads of its rank; in a shared plan, encoder and LLM "
+           "share the cores. Results are the same for every D of at least 2"},
       });
 }
 

@@ -20,7 +20,7 @@ void add_held_out_options(Options& options) {
       OptionGroup::held_out,
       {
           {"eval-data", text("FILE|SHARDS"),
-           "held-out samples, named like --data, to evaluate at the end of the run; their loss is eval_loss "
+           "held-out samples, given like --data, to evaluate at the end of the run; their loss is eval_loss "
            "in output and logs; the model does not learn from them"},
           {"eval-every", whole("K", 0), "also evaluate after every K steps; 0: only at the end"},
           {"eval-steps", whole("N"),

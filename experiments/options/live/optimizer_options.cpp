@@ -19,9 +19,9 @@ void add_optimizer_options(Options& options) {
       {
           {"learning-rate", number("R", 0.01).common(), "peak learning rate of AdamW"},
           {"rate-schedule", text(joined<RateKind>(), "constant"),
-           "how the learning rate falls after the warm-up; wsd: only in the last --decay-steps steps"},
+           "how the learning rate falls after the warm-up (wsd: only in the last --decay-steps steps)"},
           {"warm-up", whole("N", 0), "steps in which the learning rate rises from 0"},
-          {"decay-steps", whole("N", 0), "steps in which the learning rate of wsd falls"},
+          {"decay-steps", whole("N", 0), "number of last steps in which wsd lowers the learning rate"},
           {"rate-floor", number("FRACTION", 0), "final learning rate, as a fraction of the peak"},
           {"beta1", number("B", 0.9), "beta1 of AdamW"},
           {"beta2", number("B", 0.95), "beta2 of AdamW"},
