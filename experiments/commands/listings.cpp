@@ -86,8 +86,8 @@ Command models_command() {
       .task = Task::data,
       .summary = "list the model presets",
       .description =
-          R"(Your own model is a file in the same form as the files in experiments/presets/models: give its
-path. docs/own-files.md explains its keys.)",
+          R"(Your own model is a Hugging Face folder, of which plans need only config.json, or a file in the
+same form as the files in experiments/presets/models: give its path. docs/own-files.md explains its keys.)",
       .example = "dflop models",
       .run = run_models,
   };
