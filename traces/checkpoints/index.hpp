@@ -48,8 +48,8 @@ struct TensorBlock {
 /// A TensorPiece is the part of a tensor that one file holds: consecutive values of a block. It is the whole
 /// block unless the ranks that hold the same block each keep a shard of it.
 struct TensorPiece {
-  std::size_t file = 0;  ///< index into CheckpointIndex::files
-  std::string name;      ///< name in the file
+  std::size_t file = 0;  ///< index in CheckpointIndex::files
+  std::string name;      ///< the piece's name in the file
   TensorBlock block;
   IndexRun values;  ///< range of the block's values
 
@@ -75,23 +75,23 @@ struct CheckpointFile {
   bool operator==(const CheckpointFile&) const = default;
 };
 
-/// A CheckpointIndex holds everything except tensor values that training needs to resume exactly, and to
-/// detect when it would not.
+/// A CheckpointIndex holds all data, apart from tensor values, that training needs to resume exactly, or to
+/// detect that it cannot resume exactly.
 struct CheckpointIndex : RunIdentity {
   std::int64_t step = 0;     ///< completed optimizer steps
   Dtype dtype = Dtype::f32;  ///< the type in which training computes
   std::string scheduler;
   std::int64_t samples_drawn = 0;
-  std::string plan;                              ///< a description
+  std::string plan;                              ///< a description of the plan
   std::map<std::string, std::string> optimizer;  ///< option values by name; empty: unknown
   std::string kernels;  ///< the state of kernel selection, as JSON text; may be empty
-  /// The order in which a GPU added the sums of attention, if it was not fixed: "any". Repeated steps may
-  /// then differ.
+  /// This is "any" if a GPU added up attention's gradients in no fixed order, so that repeated steps may
+  /// differ; else it is empty.
   std::string attention_sums;
   std::vector<CheckpointFile> files;
   std::vector<PiecedTensor> tensors;  ///< at most one for each kind and name
 
-  /// Returns the tensor, or null.
+  /// Returns the tensor of this kind and name; null if there is none.
   const PiecedTensor* find(TensorKind kind, std::string_view name) const;
 
   bool operator==(const CheckpointIndex&) const = default;
@@ -123,8 +123,8 @@ std::string rank_file_name(int rank);
 /// Returns an index as text. Strings are written as UTF-8; invalid bytes become U+FFFD.
 std::string to_json(const CheckpointIndex& index);
 
-/// Reads an index. @throws Error (input) with `file` and key for an index of another version, for a damaged
-/// one, and for tensors with a value in no piece or in two.
+/// Reads an index. @throws Error (input) with `file` and key if the index has an unsupported version or is
+/// damaged, or if a value of a tensor is in no piece or in two pieces.
 CheckpointIndex parse_checkpoint_index(std::string_view text, const std::string& file);
 
 }  // namespace dflop

@@ -34,11 +34,11 @@ std::vector<PlacedPiece> pieces_of(const CheckpointIndex& index, std::size_t fil
 ///       for (...) writer.append(placed, values);
 ///     writer.finish();
 ///
-/// Append the values in the order of the piece, in any number of parts.
+/// Append the pieces in the order of pieces(). Append each piece's values in order, in any number of parts.
 class PieceWriter {
  public:
   /// Makes the file. The index must outlive the writer.
-  /// @param dtype  of the values in the file: F32 or F64
+  /// @param dtype  type of the values in the file: F32 or F64
   /// @throws Error (output)
   PieceWriter(const std::string& folder, const CheckpointIndex& index, std::size_t file, Dtype dtype);
 
@@ -51,8 +51,8 @@ class PieceWriter {
     writer_.append(placed.piece->name, values);
   }
 
-  /// Returns the file's name, size and checksum when it is on disk. @throws Error (internal) if values are
-  /// missing; Error (output)
+  /// Completes the file, and returns its name, size and checksum when it is on disk. @throws Error (internal)
+  /// if values are missing; Error (output)
   CheckpointFile finish();
 
  private:
@@ -65,22 +65,24 @@ class PieceWriter {
 class CheckpointReader {
  public:
   /// Reads the index of a folder; opens files on first use.
-  /// @throws Error (input) if there is no index; as parse_checkpoint_index()
+  /// @throws Error (input) if there is no index; what parse_checkpoint_index() throws
   explicit CheckpointReader(const std::string& folder);
 
   const std::string& path() const { return folder_; }
   const CheckpointIndex& index() const { return index_; }
 
-  /// Reads all files, several at once, or only those whose indices `counts` selects. @throws Error (input)
-  /// naming the first file, in the index's order, that is missing or has changed since it was written; as
-  /// read()
+  /// Checks that files are unchanged: all files or, if `counts` is set, those whose indices it selects. Reads
+  /// several files at once.
+  /// @throws Error (input) naming the first file, in the index's order, that is missing or has changed since
+  /// it was written; what read() throws
   void verify(const std::function<bool(std::size_t)>& counts = {}) const;
 
-  /// Returns the tensor. @throws Error (input) if there is none
+  /// Returns the tensor of this kind and name. @throws Error (input) if there is none
   const PiecedTensor& at(TensorKind kind, std::string_view name) const;
 
-  /// Reads rows x columns of a whole tensor of this checkpoint, row by row, from the pieces that hold them.
-  /// @param out  as many numbers as rows x columns
+  /// Reads the values in `rows` and `columns` of a tensor of this checkpoint, row by row, from the pieces
+  /// that hold them.
+  /// @param out  receives the values; its size is the number of rows times the number of columns
   /// @throws Error (input) naming a file that is missing, or that lacks a piece that the index lists; Error
   /// (internal) for rows and columns that are not within the tensor, and for a wrong size of `out`
   void read(const PiecedTensor& tensor, IndexRun rows, IndexRun columns, std::span<float> out) const;

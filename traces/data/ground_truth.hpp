@@ -1,4 +1,5 @@
-// This file reads measured training iterations, published ones and our own, to compare predictions with.
+// This file reads measured training iterations, both published ones and our own. Predictions are compared
+// with them.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@ enum class TruthKind : std::uint8_t {
 
 /// A TruthRow is one measured iteration.
 struct TruthRow {
-  std::int64_t row = 0;  ///< line in the file, the header being line 1
+  std::int64_t row = 0;  ///< line in the file; the header is line 1
   std::string model;     ///< "llama3-70b"; empty for megatron_gpt
   int hidden = 0;        ///< not set for llama, like heads and seq
   int heads = 0;
@@ -36,7 +37,7 @@ struct TruthRow {
   int micro_batch = 1;   ///< sequences
   int microbatches = 1;  ///< per iteration and dp rank
   Seconds iteration{0};
-  std::optional<Bytes> peak_memory_max_rank;  ///< allocated, on the rank with the max
+  std::optional<Bytes> peak_memory_max_rank;  ///< allocated memory, on the rank that allocated the most
   std::optional<Bytes> peak_memory_min_rank;
 
   int gpus() const { return tp * dp * pp; }
@@ -54,13 +55,13 @@ struct TruthSet {
 ///   model,layers,tp,pp,dp,microbatches,iteration_s,peak_allocated_bytes_max_rank,
 ///   peak_allocated_bytes_min_rank, or
 ///   model,hidden,ffn,heads,kv_heads,head_dim,vocabulary,layers,seq,micro_batch,microbatches,tp,dp,pp,
-///   iteration_s,commit,note; the last two are for people.
+///   iteration_s,commit,note; commit and note are for people.
 /// @throws Error (input) with "file:row N, column 'x'" for an unknown header, a missing or out-of-range
 /// value, gpus other than tp x dp x pp, a global batch that dp x micro_batch does not divide, layers that pp
 /// does not divide, heads that do not divide hidden or that tp does not divide, and for a file without rows.
 TruthSet parse_ground_truth(std::string_view csv, const std::string& file);
 
-/// Reads a file. @throws as parse_ground_truth(), and Error (input) for one that cannot be read.
+/// Reads a file. @throws what parse_ground_truth() throws, and Error (input) if the file cannot be read.
 TruthSet read_ground_truth(const std::string& path);
 
 }  // namespace dflop

@@ -12,9 +12,10 @@
 
 namespace dflop {
 
-/// A Histogram counts values: counts[i] of them lie in [edges[i], edges[i + 1]). Edges are powers of two;
-/// narrow ranges add 1.25, 1.5 and 1.75 or only 1.5 times a power, and wide ranges use every k-th power.
-/// There are at most 20 bins, and one more, [0, first power), if a value is below the first power.
+/// A Histogram counts values: counts[i] of them lie in [edges[i], edges[i + 1]). Edges are powers of two. A
+/// narrow range also has edges at 1.5 times a power, or at 1.25, 1.5 and 1.75 times a power. A wide range has
+/// edges only at every k-th power. There are at most 20 bins, and one more bin, [0, first power), if a value
+/// is below the first power.
 struct Histogram {
   std::vector<double> edges;
   std::vector<std::int64_t> counts;
@@ -48,7 +49,7 @@ Series summarize(std::string name, std::vector<double> values);
 
 /// Describes a data set. `flop_ratio`: encoder FLOP / LLM FLOP per sample, or empty. Encoder tiles are
 /// encoder sequences of any kind.
-/// @throws Error (internal) if flop_ratio and samples differ in length, and as summarize().
+/// @throws Error (internal) if flop_ratio and samples differ in length; what summarize() throws.
 DataProfile profile_data(std::span<const Sample> samples, std::span<const double> flop_ratio);
 
 /// Returns a file of schema "dflop.data_profile", version 1. `data` and `model` name the data set and the
@@ -63,7 +64,8 @@ struct DataProfileFile {
 };
 
 /// Reads a data profile.
-/// @throws Error (input) naming the key; also if counts do not add up or quantiles do not rise.
+/// @throws Error (input) naming the key; also if counts do not add up, or if a quantile is less than a lower
+/// one.
 DataProfileFile parse_data_profile(std::string_view json, const std::string& file);
 
 }  // namespace dflop

@@ -18,7 +18,7 @@ namespace dflop {
 /// LeftOutSamples counts the samples on which the model cannot be trained.
 struct LeftOutSamples {
   std::size_t count = 0;
-  std::string first;  ///< why the first of them was left out
+  std::string first;  ///< why the first of these samples was left out
 };
 
 /// A Dataset holds the shapes of its samples and reads their contents. It is thread-safe.
@@ -29,8 +29,8 @@ class Dataset {
   /// Returns the shapes of all samples, in file order.
   const std::vector<Sample>& samples() const { return samples_; }
   const LeftOutSamples& left_out() const { return left_out_; }
-  /// Returns how many samples are cut to the model's longest sequence. Data sets of token ids are split, not
-  /// cut.
+  /// Describes the samples that are cut to the model's longest sequence. Data sets of token ids are split,
+  /// not cut.
   const SampleCut& cut() const { return cut_; }
   /// Returns a note for users about how the data are read; empty if there is none.
   const std::string& note() const { return note_; }
@@ -56,13 +56,13 @@ class Dataset {
 
 /// DatasetOptions choose how to read a data set that can be read in several ways.
 struct DatasetOptions {
-  std::string chat_form;  ///< for conversations, one of chat_forms(); empty: the model family's own
-  std::int64_t sequence_length = 0;  ///< rows to which token ids are packed; 0: each document is a sample
+  std::string chat_form;  ///< for conversations, one of chat_forms(); empty: the form of the model's family
+  std::int64_t sequence_length = 0;  ///< for token ids, rows of each sample; 0: each document is a sample
 };
 
-/// Opens the data set with a name, as one model reads it. @pre kind_of_shards() knows the name
-/// @param folder  the model's, of transformers
-/// @throws the errors (input) of ShardData and TokenData
+/// Opens the named data set, in the form in which `model` reads it. @pre kind_of_shards() knows the name
+/// @param folder  the model's transformers folder
+/// @throws the errors (input) that ShardData and TokenData throw
 std::shared_ptr<const Dataset> open_dataset(const ModelSpec& model, const std::string& folder,
                                             const std::string& name, const DatasetOptions& options);
 

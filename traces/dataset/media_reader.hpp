@@ -31,8 +31,9 @@ class MediaReader {
   /// Decodes a file. @throws Error (input) that names the file, for damaged or unsupported files;
   /// UntakenLength
   MediumContent read(const MediumFile& file) const;
-  /// Returns the same content without values. For a picture it reads only the headers, and `bytes` may be
-  /// just the beginning of the file; for a sound it needs all bytes. @throws the errors of read()
+  /// Returns the content that read() returns, but without values. For a picture it reads only the headers, so
+  /// `bytes` may be just the beginning of the file; for a sound it needs all bytes. @throws the errors of
+  /// read()
   MediumContent shape(const MediumFile& file) const;
 
  private:

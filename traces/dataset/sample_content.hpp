@@ -24,21 +24,23 @@ struct SampleContent {
 /// Combines a sample's tokens and media. `ids` contains runs of the model's media tokens, one run per medium
 /// in the order of `media`, each as long as the medium's tokens. `labels` holds each token's id if it is
 /// trained, else a negative number.
-/// @throws Error (input) that names the sample if runs do not match the media, or ids the labels
+/// @throws Error (input) that names the sample if the runs do not match the media, or `ids` do not match
+/// `labels`
 SampleContent make_content(const ModelSpec& model, const std::string& sample,
                            std::span<const std::int32_t> ids, std::span<const std::int32_t> labels,
                            std::span<const MediumContent> media);
 
-/// Returns the shape of a content, which schedulers and cost models use.
+/// Returns the shape of a sample with this content. Schedulers and cost models use it.
 Sample shape_of(const ModelSpec& model, const std::string& id, const SampleContent& content);
 
-/// Returns the content with the encoder's input values in a precision. f32 values are rounded.
+/// Returns `content` with the encoder's input values converted to `dtype`. Conversion to a lower precision
+/// rounds them.
 SampleContent in_precision(SampleContent content, DType dtype);
 
-/// Returns the number of targets of a sequence.
+/// Returns the number of positions in a sequence that have a target.
 std::int64_t trained_tokens(const TokenSequence& tokens);
 
-/// StoredContents hold samples that were combined before.
+/// StoredContents hold the contents of samples in memory, by sample id.
 class StoredContents final : public Contents {
  public:
   /// Keeps a sample's content under its id until drop().

@@ -23,19 +23,19 @@ namespace dflop {
 /// A UsualChatForm is the default chat form of a model: one of chat_forms().
 struct UsualChatForm {
   std::string_view name;
-  std::string note = "";  ///< why the choice is doubtful; empty if it is not
+  std::string note = "";  ///< why the choice is doubtful; empty if it is certain
 };
 
 /// Returns the chat form of a model's family. Qwen2 and Qwen2.5 have the same architecture but different
-/// system prompts. `chat_template`, from read_chat_template(), tells them apart; without it the form is
+/// system prompts. `chat_template`, from read_chat_template(), tells them apart; if it is empty, the form is
 /// Qwen2.5's.
 UsualChatForm usual_chat_form(const ModelSpec& model, std::string_view chat_template);
 
 class ShardData final : public Dataset {
  public:
   /// Reads the headers of all tars and pictures, and all conversations. This gives all sample shapes; nothing
-  /// is decoded. A sample has one .json member, in a form of parse_conversation(), and its media: .jpg,
-  /// .jpeg, .png or .wav. Several media follow the order of their placeholders: by the numbers in
+  /// is decoded. A sample has one .json member, in a form that parse_conversation() reads, and its media:
+  /// .jpg, .jpeg, .png or .wav. Several media follow the order of their placeholders: by the numbers in
   /// 000123.0.jpg and 000123.10.jpg or, without numbers, in tar order. Other members are ignored. A
   /// conversation longer than the model's longest sequence is cut. A conversation is left out if its media
   /// would be cut, if it has a sound of more than 30 s, or if none of its tokens is trained. A sample's id is

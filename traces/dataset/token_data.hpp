@@ -18,8 +18,8 @@ class TokenData final : public Dataset {
   /// Reads all .idx files but not the .bin files. A sample of n rows takes n + 1 tokens, because each row's
   /// target is the next token. A document is a sequence of the .idx, as in Megatron's GPTDataset.
   ///
-  /// With a sequence length, the documents of a file are concatenated and each sample takes that many rows.
-  /// It begins with the last target of the previous sample. Attention crosses document borders. The last
+  /// With a sequence length, the documents of a file are concatenated and each sample takes that many rows. A
+  /// sample begins with the last target of the previous sample. Attention crosses document borders. The last
   /// sample of a file may be shorter. Without a sequence length, each document is a sample; a document that
   /// exceeds the model's longest sequence is split in the same way, and documents with fewer than two tokens
   /// are left out.

@@ -9,10 +9,10 @@
 
 namespace dflop {
 
-/// A KernelMachine identifies everything that durations depend on other than the calls. Durations are valid
-/// only on an equal machine.
+/// A KernelMachine identifies everything other than the calls that durations depend on. Durations are valid
+/// only on a machine for which all these fields are equal.
 struct KernelMachine {
-  std::string device;           ///< as World::device_name()
+  std::string device;           ///< the result of World::device_name()
   std::int64_t processors = 0;  ///< multiprocessors of a GPU, or host cores available to the process
   std::string software;         ///< driver and libraries; empty for none
   std::string cpu;              ///< model of the host's processor
@@ -30,11 +30,11 @@ struct KernelFile {
   bool operator==(const KernelFile&) const = default;
 };
 
-/// Returns a file, version 1. Each key is a row: the call, in the middle of its buckets, then counts, means
-/// and variances (ns, ns^2) by variant.
+/// Returns the text of a file, version 1. Each row is one key of the table: a call in the middle of the key's
+/// buckets, then the count, mean and variance of each variant (ns, ns^2).
 std::string to_json(const KernelFile& file);
 
-/// Reads a file, exact to the last bit. `file` names the text in errors.
+/// Reads a file. The numbers are bit-identical to the written ones. `file` names the text in errors.
 /// @throws Error (input) naming the key, for a text that is not such a file or is truncated
 KernelFile parse_kernel_file(std::string_view json, const std::string& file);
 
@@ -42,8 +42,8 @@ KernelFile parse_kernel_file(std::string_view json, const std::string& file);
 std::string kernels_hash(const KernelFile& file);
 
 /// Checks that a file's durations are valid on this machine.
-/// @throws Error (input) naming the key, the expected and the found value, for a file of another machine,
-/// driver, library or set of variants
+/// @throws Error (input) naming the key, the expected and the found value, if the file comes from a different
+/// machine, driver, library or set of variants
 void require_valid(const KernelFile& found, const std::string& file, const KernelMachine& machine,
                    const VariantNames& names);
 

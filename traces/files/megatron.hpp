@@ -33,8 +33,8 @@ struct ExportedPlan {
 
 /// Returns Python text that builds a MegatronMIMOParallelismConfig for the plan's modules, "images" and
 /// "language", and defines dictionaries of arguments for TrainingConfig, TransformerConfig,
-/// DistributedDataParallelConfig and OptimizerConfig. Layers of stages that the form cannot express become
-/// the nearest ones that it can. `where` names the plan in errors.
+/// DistributedDataParallelConfig and OptimizerConfig. If the form cannot express the plan's layers per stage,
+/// the text has the nearest layers that it can express. `where` names the plan in errors.
 /// @throws Error (infeasible) naming everything that keeps the plan from running in this form: a layout other
 /// than disaggregated, a tp that is not a power of 2 or does not divide a module's heads, dp's of which
 /// neither divides the other, microbatches with different numbers of samples.
@@ -66,9 +66,9 @@ std::vector<std::string> unsaid_of_trained(const Plan& plan);
 /// express.
 std::string plan_comments(const Plan& plan, std::string_view form, const std::vector<std::string>& unsaid);
 
-/// Returns the layers nearest to `layers`, by the sum of all differences, that are equal on all stages
-/// between the first and the last. Among equally near ones it takes the smallest max, then the smallest last
-/// stage. Every stage has at least one layer, before and after.
+/// Returns layers per stage that are equal on all stages between the first and the last, and nearest to
+/// `layers` by the sum of all differences. Among equally near results it takes the smallest max, then the
+/// fewest layers on the last stage. Every stage of `layers` and of the result has at least one layer.
 std::vector<int> with_equal_middle(const std::vector<int>& layers);
 
 }  // namespace dflop

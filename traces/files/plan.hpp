@@ -22,13 +22,13 @@ std::string to_json(const Plan& plan);
 Plan parse_plan(std::string_view json, const std::string& file);
 
 /// Returns {"schema": "dflop.order", "version": 1, "placement": "round-robin" or "v", "ranks": [["F0", "B0"],
-/// ...]}: a list of steps for each pipeline rank, named as by step_name(). The placement is written if ranks
-/// have several chunks.
+/// ...]}: a list of steps for each pipeline rank, with the names that step_name() returns. The placement is
+/// written if ranks have several chunks.
 std::string to_json(const PipelineOrder& order);
 
-/// Reads an order for a pipeline of this shape, and checks it. Without the key "placement" it uses the
+/// Reads an order for a pipeline of this shape, and checks it. If the key "placement" is missing, it uses the
 /// shape's placement.
-/// @throws Error (input) naming the key, as "ranks[2][7]" for a step.
+/// @throws Error (input) naming the key, such as "ranks[2][7]" for a step.
 PipelineOrder parse_order(std::string_view json, const std::string& file, const PipelineShape& shape);
 
 /// A GridPlan is one plan of a grid, from a file or in short form.
@@ -53,9 +53,9 @@ struct PlanGrid {
 };
 
 /// Reads a grid (schema "dflop.grid", version 1). A plan in short form has `llm` {tp, pp, dp} and
-/// `microbatches`, and for a separate encoder `encoder`; without it one pipeline has both modules. With
-/// `encoder_share` the encoder's ranks share the LLM's GPUs. Optional keys are `schedule` (default 1f1b),
-/// `recomputation` (none), `zero1` (true) and `sequence_parallel` (false).
+/// `microbatches`. An encoder with its own ranks has `encoder` {tp, pp, dp}; without `encoder`, one pipeline
+/// has both modules. With `encoder_share` the encoder's ranks share the LLM's GPUs. Optional keys are
+/// `schedule` (default 1f1b), `recomputation` (none), `zero1` (true) and `sequence_parallel` (false).
 /// @throws Error (input) naming the key, the expected and the found value; also for a gbs that leaves
 /// microbatches without a sample and for a repeated name.
 PlanGrid parse_plan_grid(std::string_view json, const std::string& file);

@@ -13,10 +13,10 @@ namespace dflop {
 
 /// Returns an iteration's program, complete for an executor that knows neither plan nor model:
 ///
-///   "layout"       the plan's; if disaggregated, the encoder has its own dp ranks
+///   "layout"       the plan's layout; if disaggregated, the encoder has its own dp ranks
 ///   "stages"       {encoder_layers, llm_layers, connector, embedding, head} of each stage
 ///   "groups"       {rank, ranks, stage, dp_rank, instructions: [[op, stage, microbatch, index], ...]}; the
-///                  index is one of messages or collectives, -1 where there is none
+///                  index is a position in "messages" or "collectives"; -1: none
 ///   "messages"     [source group, destination group, microbatch, 1 for activations or 0 for gradients,
 ///                  source row, destination row, rows, rows of the receiver's matrix]
 ///                  (core/program/message_rows.hpp)
@@ -24,10 +24,10 @@ namespace dflop {
 ///                  embedding and a head that are one matrix, or "norm" of all gradients
 ///   "bins"         [bin of sample 0, bin of sample 1, ...]; bin = microbatch * llm_dp + dp rank
 ///   "pieces"       [microbatch, encoder dp rank, LLM dp rank, sample, first sequence, sequences,
-///                  first output row of the sample, rows]: runs of encoder sequences of a sample that one
-///                  rank encodes, in the order in which they stand in its microbatch
+///                  first output row of the sample, rows]: runs of a sample's encoder sequences that one rank
+///                  encodes, in the order of the rank's microbatch
 ///
-/// @throws Error (input) as message_rows().
+/// @throws the errors (input) that message_rows() throws.
 nlohmann::ordered_json program_json(const Iteration& iteration, const ModelSpec& model);
 
 /// Returns a file of schema "dflop.program", version 1, with the programs of iterations.

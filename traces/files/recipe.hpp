@@ -15,7 +15,7 @@ struct RecipeEntry {
 
 /// Reads a flat map from keys to values or lists of values. All values are read as text; the command
 /// validates them.
-/// @throws Error (input) with "file:line" for anything but such a map, for a repeated key, for a key without
+/// @throws Error (input) with "file:line" for anything but a flat map, for a repeated key, for a key without
 /// a value, and for aliases that expand beyond the text's size
 std::vector<RecipeEntry> parse_recipe(const std::string& text, const std::string& file);
 

@@ -16,7 +16,7 @@ namespace dflop {
 /// [[count, tokens, attention pairs], ...], "encoder_output_tokens": 4, "llm_tokens": 9}.
 std::string sample_line(const Sample& sample);
 
-/// Reads a sample as sample_line() writes it.
+/// Reads a sample in the form that sample_line() writes.
 /// @throws Error (input) naming the key; also for encoder outputs without encoder work, or for more outputs
 /// than encoder tokens
 Sample read_sample(const JsonValue& json);

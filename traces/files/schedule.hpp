@@ -31,10 +31,10 @@ struct ScheduleFile {
 /// distinct sample once, and iterations that refer to samples by index.
 std::string to_json(const ScheduleFile& schedule);
 
-/// Reads a schedule. Its maker, its seed and the proven values of an iteration (status, c_max_s, bound_s,
-/// objective, bound_kind) may be missing, for example in handwritten files: the value is then 0, and there is
-/// no bound. A file of version 1, which had no objective and no kind of bound, is read as the published form
-/// with a simple bound.
+/// Reads a schedule. The scheduler, the seed and the proven values of an iteration (status, c_max_s, bound_s,
+/// objective, bound_kind) may be missing, for example in handwritten files: numbers are then 0, and there is
+/// no bound. Version 1 had no objective and no kind of bound; such a file gets the published objective and a
+/// simple bound.
 /// @throws Error (input) naming the key; also if the file contradicts itself: an iteration whose size is not
 /// gbs, an index or a bin out of range, an empty bin, a bound above c_max, more attention pairs than tokens
 /// allow, encoder outputs without encoder work or beyond the LLM's tokens.
@@ -43,13 +43,13 @@ ScheduleFile parse_schedule(std::string_view json, const std::string& file);
 /// BinsOfIteration holds the bin of each sample of one batch, in the order of the batch.
 struct BinsOfIteration {
   std::vector<std::int32_t> bin;
-  std::vector<std::string> samples;  ///< ids from the file, for comparison; empty if it has none
+  std::vector<std::string> samples;  ///< sample ids from the file, for comparison; empty if the file has none
 };
 
 /// Reads bins of iterations 0, 1, ... from JSON or CSV. JSON is an array of arrays, one for each iteration,
 /// or one array of numbers for a single iteration. CSV has a header with the required column 'bin', the
 /// optional columns 'iteration' (rising from 0; without it all rows belong to one iteration) and 'sample'
-/// (the id), and ignored others.
+/// (the id). Other columns are ignored.
 /// @throws Error (input) naming row and column, or the place in the JSON
 std::vector<BinsOfIteration> parse_bins(std::string_view text, const std::string& file);
 

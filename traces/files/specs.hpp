@@ -28,14 +28,15 @@ using FindCluster = std::function<ClusterSpec(const std::string&)>;
 /// is in bytes a second (..._bytes_per_s), in 1e9 bits (..._gbit_per_s) or in 1e9 bytes (..._gbyte_per_s). A
 /// file with "nodes" instead of "gpu" describes a whole cluster: one row for each group of nodes, with its
 /// count and its GPU, which is an object or the name of a preset that `find` knows. A row's kernel figures
-/// come from its own "software", else from the preset, else from the cluster's "software". The latter also
-/// has the figures for messages and reductions; without it, the first row's are used. Notes on how far
-/// figures can be trusted (traces/files/cluster_notes.hpp) are checked and ignored.
-/// @throws Error (input) also for a key that is in both places, and a bandwidth in two units
+/// come from its own "software", else from the preset, else from the cluster's "software". The cluster's
+/// "software" also has the figures for messages and reductions; if it is missing, the first row's figures are
+/// used. Notes on how far figures can be trusted (traces/files/cluster_notes.hpp) are checked and ignored.
+/// @throws Error (input) also for a key that is both in "software" and in its older place, and for a
+/// bandwidth in two units
 ClusterSpec parse_cluster(std::string_view json, const std::string& file, const FindCluster& find = {});
 
-/// Returns the text of a cluster's file, which must not have "nodes", with some values changed. Everything
-/// else stays, except "made_by", which is left out. `numbers` are in bytes and seconds, by key, such as
+/// Returns the text of a cluster's file with some values changed. The file must not have "nodes". All other
+/// values stay, except "made_by", which is left out. `numbers` are in bytes and seconds, by key, such as
 /// "software.gemm_efficiency"; each is written at the place and in the unit that the file uses. `members`
 /// replace members of the root.
 std::string changed_cluster(std::string_view cluster,
@@ -49,7 +50,8 @@ std::string to_json(const ProfileTables& profile);
 
 /// Reads profile tables. Version 1 stores activations only for tp 1, outside the tables, and no buffers.
 /// `file` names the text in errors.
-/// @throws Error (input) naming the key, the expected and the found value; also for points that do not rise.
+/// @throws Error (input) naming the key, the expected and the found value; also for points that are not in
+/// ascending order.
 ProfileTables parse_profile_tables(std::string_view json, const std::string& file);
 
 }  // namespace dflop

@@ -26,7 +26,7 @@ std::uint32_t crc32c(std::string_view bytes);
 /// Returns a TFRecord: the length in 8 bytes, its masked CRC-32C, the bytes, their masked CRC-32C.
 std::string tf_record(std::string_view bytes);
 
-/// Returns the Event that starts a file. @param wall_time  since 1970
+/// Returns the Event that starts a file. @param wall_time  time since 1970
 std::string version_event(Seconds wall_time);
 
 /// Returns the Event with the scalars of one step, which TensorBoard stores as float. @pre step >= 0
@@ -39,7 +39,7 @@ class EventFile {
   /// Makes the file, and the folder if it is missing. @throws Error (output)
   explicit EventFile(const std::string& folder);
 
-  /// Writes the scalars of a step; they are in the file when this returns. @throws Error (output)
+  /// Writes the scalars of a step. They are in the file when this function returns. @throws Error (output)
   void add(std::int64_t step, std::span<const Scalar> scalars);
 
  private:

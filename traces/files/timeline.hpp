@@ -29,28 +29,28 @@ struct TimelineFile {
   std::vector<RecordFinding> findings = {};
 };
 
-/// Tells whether a recording of several steps begins with the first step of a live run, a warm-up step.
+/// Tells whether a recording has several steps and begins with the warm-up step of a live run.
 bool begins_with_warm_up(const TimelineFile& file);
 
 /// Returns a file of schema "dflop.timeline", version 2. Groups, spans, memory points, shapes of stages,
-/// works and stalls are stored as columns, one array per field, with times in whole nanoseconds. The file
-/// also has the number of cores, if ranks took turns on them, and, apart from the iterations, findings if
-/// there are any. Streams and operations are indices into the file's own lists of names.
+/// works and stalls are stored as columns, one array per field, with times in whole nanoseconds. If ranks
+/// took turns on cores, the file also has the number of cores. Findings, if any, are stored outside the
+/// iterations. Streams and operations are indices into the file's own lists of names.
 std::string to_json(const TimelineFile& file);
 
 /// Returns a file with one iteration.
 std::string to_json(const Timeline& timeline);
 
 /// Reads a file with one or more iterations.
-/// @throws Error (input) naming the key; also if columns differ in length, or a span or memory point names a
-/// rank that begins no group or a stage that does not exist.
+/// @throws Error (input) naming the key; also if columns differ in length, or if a span or memory point names
+/// a stage that does not exist or a rank that is not the first of a group.
 TimelineFile parse_timelines(std::string_view json, const std::string& file);
 
-/// Reads a file with exactly one iteration. @throws as parse_timelines().
+/// Reads a file with exactly one iteration. @throws what parse_timelines() throws.
 Timeline parse_timeline(std::string_view json, const std::string& file);
 
 /// More events than this make the viewer slow. Beyond this limit only the first rank of each tp group is
-/// drawn; the others do the same at the same time.
+/// drawn; the group's other ranks do the same at the same time.
 inline constexpr std::int64_t kMaxTraceEvents = 2'000'000;
 
 /// A PathSlice is a piece of the critical path of an iteration. Pieces of one iteration do not overlap.

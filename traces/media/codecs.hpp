@@ -9,7 +9,7 @@
 
 namespace dflop {
 
-/// A PictureFile is the bytes of a file with its name for errors and its limit of pixels.
+/// A PictureFile holds a file's bytes, its name for errors, and its max number of pixels.
 struct PictureFile {
   std::string_view bytes;
   const std::string& name;

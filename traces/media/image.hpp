@@ -28,12 +28,12 @@ inline constexpr std::int64_t kMaxPixels = 178'956'970;
 /// their lower 8. Gray of 16 bits is clipped at 255, as in Pillow. `file` is named in errors.
 /// @throws Error (input) for other formats, more than `most_pixels`, kinds of JPEG that Pillow rejects (12
 /// bits, lossless) or nobody writes (arithmetic coding, over 100 scans), and damage: a truncated file, a
-/// wrong checksum, invalid codes. The offset is the reader's position when it found the problem. Memory is
-/// bounded by the file's bytes: no file decodes to more than its coding could hold.
+/// wrong checksum, invalid codes. The error's offset is the reader's position when it found the problem.
+/// Memory is bounded by the file's bytes: no file decodes to more than its coding could hold.
 RgbImage decode_image(std::string_view bytes, const std::string& file, std::int64_t most_pixels = kMaxPixels);
 
 /// Returns the size that decode_image() gives, from only the headers: `bytes` may end where the pixels begin.
-/// @throws Error (input) as decode_image() for what the headers tell.
+/// @throws the errors (input) of decode_image() that the headers reveal.
 ImageSize image_size(std::string_view bytes, const std::string& file, std::int64_t most_pixels = kMaxPixels);
 
 }  // namespace dflop

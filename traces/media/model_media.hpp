@@ -9,14 +9,15 @@
 namespace dflop {
 
 /// A ModelMedia predicts the shapes that a Hugging Face model makes of pictures and sounds of a given size.
-/// Frames of videos are sampled by the family's rule, and Qwen's also limited by it, because model folders do
-/// not define this; sounds are cut into pieces of 30 s. If attention is within windows, pairs are the mean
-/// over the layers, rounded.
+/// The family's rule samples the frames of videos and, for Qwen, limits their pixels, because model folders
+/// do not define this. Sounds are cut into pieces of 30 s. If some layers attend within windows, the number
+/// of attention pairs is the rounded mean over the layers.
 class ModelMedia final : public MediaShapes {
  public:
   ModelMedia(const ModelSpec& model, ModelProcessor processor);
 
-  /// @throws Error (input) naming the row for media that the model has no processor for, and as the processor
+  /// @throws Error (input) naming the row for media that the model has no processor for; what the processor
+  /// throws
   Encoding encode(const RecordShapes& shapes, Modality modality) const override;
 
  private:

@@ -27,15 +27,16 @@ struct Tiles {
   std::vector<float> pixels;
 };
 
-/// A LlavaProcessor is LLaVA-OneVision's: it makes one tile of the whole picture squeezed, then the tiles of
-/// the picture placed into the pinpoint that wastes the least area, with black padding. The defaults of mean
-/// and deviation come from transformers' class; a model's file has its own.
+/// A LlavaProcessor is the processor of LLaVA-OneVision. Its first tile shows the whole picture, squeezed.
+/// For the other tiles, it places the picture into the pinpoint (a grid size in pixels) that wastes the least
+/// area, with black padding. The default mean and deviation come from transformers' class; a model's file has
+/// its own values.
 struct LlavaProcessor {
   std::int32_t tile = 384;
   std::vector<ImageSize> pinpoints = default_pinpoints();
   PixelScale scale = {1.0 / 255, {0.48145466, 0.4578275, 0.40821073}, {0.26862954, 0.26130258, 0.27577711}};
 
-  /// Returns all sizes of 1 to 6 by 1 to 6 tiles of 384.
+  /// Returns the sizes of all grids from 1x1 to 6x6 tiles of 384 pixels.
   static std::vector<ImageSize> default_pinpoints();
 };
 
@@ -44,14 +45,14 @@ struct LlavaProcessor {
 /// out of range.
 LlavaProcessor parse_llava_processor(std::string_view json, const std::string& file);
 
-/// Returns the size of the pinpoint for a picture. @throws Error (input) if no pinpoint would show a pixel of
-/// the picture.
+/// Returns the pinpoint that the processor uses for a picture. @throws Error (input) if no pinpoint would
+/// show a pixel of the picture.
 ImageSize llava_pinpoint(ImageSize image, const LlavaProcessor& processor);
 /// A LlavaGrid says which patches of a picture's tiles reach the LLM.
 struct LlavaGrid {
   std::int64_t tile_rows = 0;
   std::int64_t tile_columns = 0;
-  std::int64_t top = 0;   ///< padding patches cut off above, and as many below
+  std::int64_t top = 0;   ///< padding patches that are cut off above; below, the same number
   std::int64_t left = 0;  ///< padding patches cut off on each side
   std::int64_t rows = 0;  ///< remaining patches
   std::int64_t columns = 0;
@@ -60,19 +61,19 @@ struct LlavaGrid {
 };
 
 /// Returns the grid of a picture placed into a pinpoint; `side` is the number of patches on a tile's side. If
-/// the picture has more patches than `most_tiles` tiles and is at least 1.1 times as wide, it is shrunk to
-/// about that many (transformers modeling_llava_onevision.py, pack_image_features).
+/// the picture has more than 1.21 times the patches of `most_tiles` tiles, its sides are shrunk by one factor
+/// to about that number of patches (transformers modeling_llava_onevision.py, pack_image_features).
 LlavaGrid llava_shown(ImageSize image, ImageSize pinpoint, std::int64_t tile, std::int64_t side,
                       std::int64_t most_tiles);
-/// Returns how many tiles llava_tiles() gives. @throws as llava_pinpoint()
+/// Returns the number of tiles that llava_tiles() makes. @throws what llava_pinpoint() throws
 std::int64_t llava_tile_count(ImageSize image, const LlavaProcessor& processor);
-/// Makes the tiles of the only picture of a sample. @throws as llava_pinpoint()
+/// Makes the tiles of the only picture of a sample. @throws what llava_pinpoint() throws
 Tiles llava_tiles(const RgbImage& image, const LlavaProcessor& processor);
-/// Rejects a picture whose padded square would be too large; used for one of several pictures. @throws Error
-/// (input)
+/// Rejects a picture that would be too large when padded to a square. It is used if a sample has several
+/// pictures. @throws Error (input)
 void require_llava_square(ImageSize image);
 /// Makes the one tile of a picture among several: padded to a square with the mean color.
-/// @throws as require_llava_square()
+/// @throws what require_llava_square() throws
 Tiles llava_tile_of_several(const RgbImage& image, const LlavaProcessor& processor);
 
 /// A QwenProcessor is the processor of Qwen2-VL and 2.5-VL: it resizes a picture to multiples of the patch
@@ -80,7 +81,7 @@ Tiles llava_tile_of_several(const RgbImage& image, const LlavaProcessor& process
 struct QwenProcessor {
   std::int32_t patch = 14;
   std::int32_t merge = 2;           ///< a block of merge x merge patches becomes one token
-  std::int32_t temporal_patch = 2;  ///< frames in a patch; a picture is repeated
+  std::int32_t temporal_patch = 2;  ///< frames in a patch; a single picture is repeated
   std::int64_t min_pixels = 56 * 56;
   std::int64_t max_pixels = 28 * 28 * 1280;
   PixelScale scale;
@@ -108,8 +109,8 @@ struct Patches {
 /// their own limits, which callers set instead.
 /// @throws Error (input) for an aspect ratio over 200, or too large a result
 QwenGrid qwen_grid(ImageSize image, const QwenProcessor& processor, std::int64_t frames = 1);
-/// Makes the patches of one picture, or of a video's frames. @throws Error (input) as qwen_grid(), for no
-/// frames, and for frames that differ in size
+/// Makes the patches of one picture, or of a video's frames. @throws what qwen_grid() throws, and Error
+/// (input) if there are no frames or if they differ in size
 Patches qwen_patches(std::span<const RgbImage> frames, const QwenProcessor& processor);
 
 /// An InternvlProcessor makes the grid of tiles with the nearest aspect ratio, followed by a thumbnail if
@@ -120,7 +121,8 @@ struct InternvlProcessor {
   std::int32_t max_tiles = 12;
   PixelScale scale = {1.0 / 255, {0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
 };
-/// Ignores crop_to_patches: transformers' InternVLProcessor always crops (processing_internvl.py).
+/// Reads a preprocessor_config.json. It ignores crop_to_patches, because transformers' InternVLProcessor
+/// always crops (processing_internvl.py).
 InternvlProcessor parse_internvl_processor(std::string_view json, const std::string& file);
 
 std::int64_t internvl_tile_count(ImageSize image, const InternvlProcessor& processor);

@@ -24,7 +24,8 @@ struct SoundShape {
 };
 
 /// Returns the shape of a WAV file from its headers. `bytes` is the whole file, because a file that ends
-/// before its samples is an error. A size of ffffffff, which writers into a pipe leave, means up to the end.
+/// before its samples is an error. Writers into a pipe leave the size ffffffff, which means up to the end of
+/// the file.
 /// @throws Error (input) for another format (such as RF64), samples that are neither PCM of 8, 16, 24 or 32
 /// bits nor 32-bit floats, no or over 64 channels, and sizes that do not fit together.
 SoundShape sound_shape(std::string_view bytes, const std::string& file);
@@ -33,14 +34,14 @@ SoundShape sound_shape(std::string_view bytes, const std::string& file);
 void require_rate(const SoundShape& shape, const std::string& file, std::int32_t rate = kSoundRate);
 
 /// Returns the samples of a WAV file as the mean over channels, with full scale 1. Nothing is resampled.
-/// @throws Error (input) as sound_shape(), for another rate, and for floats that are not finite.
+/// @throws what sound_shape() throws, and Error (input) for another rate and for floats that are not finite.
 std::vector<float> decode_sound(std::string_view bytes, const std::string& file,
                                 std::int32_t rate = kSoundRate);
 
 /// MelOptions select a model's spectrum.
 struct MelOptions {
   std::int32_t bins = 128;   ///< 128 for Qwen2-Audio and Whisper large-v3, 80 for older models
-  bool pad_to_chunk = true;  ///< with silence, to kSoundChunk samples
+  bool pad_to_chunk = true;  ///< whether to pad with silence to kSoundChunk samples
 };
 
 inline constexpr std::int64_t kMelWindow = 400;               ///< samples in a frame
@@ -48,7 +49,7 @@ inline constexpr std::int64_t kMelHop = 160;                  ///< samples betwe
 inline constexpr std::int64_t kSoundChunk = 30 * kSoundRate;  ///< samples that an encoder takes at once
 
 /// Reads the settings of a WhisperFeatureExtractor from a preprocessor_config.json. Missing keys get the
-/// supported values; bins come from `usual`.
+/// supported values; if the number of bins is missing, it comes from `usual`.
 /// @throws Error (input) with `file` and key for another extractor, and for an unsupported rate, window, hop
 /// or padding
 MelOptions parse_sound_processor(std::string_view json, const std::string& file, const MelOptions& usual);
@@ -61,15 +62,16 @@ struct MelSpectrum {
   std::vector<float> values;      ///< [bins, frames]
 };
 
-/// Returns how many frames, and valid frames, log_mel() makes of `samples` samples.
-/// @throws Error (input) as log_mel().
+/// Returns the spectrum that log_mel() makes of `samples` samples, without its values: only the numbers of
+/// bins, frames and valid frames.
+/// @throws the errors (input) that log_mel() throws.
 MelSpectrum mel_shape(std::int64_t samples, const MelOptions& options);
 
 /// Returns the triangular filters between 0 and 8,000 Hz on Slaney's mel scale, each of area 1: [bins, 201].
 std::vector<double> mel_filters(std::int32_t bins);
 
-/// Returns (max(log10 p, m - 8) + 4) / 4 for the mel power p, at least 1e-10, and its maximum m: frames of
-/// 400 samples under a Hann window, the sound mirrored at both ends.
+/// Returns the log-mel spectrum: (max(log10 p, m - 8) + 4) / 4, where p is the mel power, at least 1e-10, and
+/// m the max of log10 p. Frames have 400 samples under a Hann window; the sound is mirrored at both ends.
 /// @throws Error (input) for no samples or fewer than a frame's hop, bins outside 1 to 512, and, with
 /// padding, more than kSoundChunk samples: the caller cuts longer sounds.
 MelSpectrum log_mel(std::span<const float> samples, const MelOptions& options = {});

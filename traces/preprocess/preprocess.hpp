@@ -41,7 +41,7 @@ struct PreprocessOptions {
   /// If not null, this handles media instead of the rule.
   std::shared_ptr<const MediaShapes> media = nullptr;
   std::int64_t max_tokens = 0;  ///< LLM sequences are cut here; 0: no cut
-  bool drop_long = false;       ///< leave out records with longer sequences instead
+  bool drop_long = false;       ///< leave out records with longer sequences instead of cutting them
   ImageSize assume_image{640, 480};
   VideoAssumption assume_video;
   std::int64_t assume_text = 256;  ///< tokens

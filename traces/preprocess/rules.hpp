@@ -58,7 +58,7 @@ using Encode = Encoding (*)(const RecordShapes&);
 
 struct Rule {
   std::string_view name;
-  std::array<Encode, kModalities> encode{};  ///< by Modality; null if the model does not take it
+  std::array<Encode, kModalities> encode{};  ///< by Modality; null if the rule does not take the modality
   std::optional<std::int64_t> max_text_tokens = std::nullopt;  ///< longer texts are cut to this
 };
 
@@ -95,8 +95,8 @@ TileGrid llava_grid(ImageSize image);
 /// that would be more (llava/utils.py, process_video_with_decord).
 std::int64_t llava_frames(VideoTiming video);
 
-/// Returns how many frames InternVL's training draws from a video: a uniform random number, whatever its
-/// length.
+/// Returns the number of frames that InternVL's training draws from a video: a uniform random number that
+/// does not depend on the video's length.
 std::int64_t internvl_frames(const RecordShapes& shapes);
 
 /// Returns the grid of up to `max_tiles` (at most 12) tiles of 448 pixels with the closest aspect ratio
@@ -117,7 +117,7 @@ struct PixelLimits {
 PixelLimits qwen_video_limits(std::int64_t frames, double token_pixels);
 
 /// Returns the number of frames sampled from a video, which is even (qwen-vl-utils, smart_nframes: 2 a
-/// second, 4 to 768). Below 2 if the video has a single frame.
+/// second, 4 to 768). It is below 2 if the video has a single frame.
 std::int64_t qwen_sampled_frames(VideoTiming video);
 
 }  // namespace dflop

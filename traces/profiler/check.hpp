@@ -47,8 +47,8 @@ std::string_view to_string(KinetoFindingKind kind);
 /// Returns a one-line explanation of the kind for the manual.
 std::string_view explanation(KinetoFindingKind kind);
 
-/// Tells whether such a finding can make what-ifs of the record's steps wrong: missing data hide who waits
-/// for whom, and how long transfers take.
+/// Tells whether a finding of this kind can make what-ifs of the record's steps wrong. Missing data hide
+/// which rank waits for which, and how long transfers take.
 bool misleads_what_ifs(KinetoFindingKind kind);
 
 /// A KinetoFinding is one error or doubt, and its place.
@@ -56,7 +56,7 @@ struct KinetoFinding {
   KinetoFindingKind kind = KinetoFindingKind::acausal;
   std::size_t event = 0;  ///< index in traceEvents of the file
   std::string place;      ///< "file: traceEvents[3] 'name'", or "file"
-  std::string text;       ///< the expected and the found
+  std::string text;       ///< what was expected and what was found
 };
 
 /// Returns "file: traceEvents[3] 'name'".
@@ -66,7 +66,7 @@ std::string kineto_place(const KinetoTrace& trace, std::size_t event, const std:
 /// microseconds. With larger offsets, collectives that are joined by their times may be joined wrongly.
 inline constexpr Nanoseconds kAlignedClocks{50'000};
 
-/// Beyond this spread, one offset does not align a clock: waits are wrong by as much.
+/// If a clock's spread exceeds this, one offset cannot align it, and waits are wrong by about the spread.
 inline constexpr Nanoseconds kMaxClockSpread{500'000};
 
 /// Returns all findings except stragglers, ordered by trace, then by kind, then by time.

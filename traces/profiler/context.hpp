@@ -15,14 +15,14 @@
 namespace dflop {
 
 /// Returns the operation of a kernel of NCCL ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL": "AllReduce") or
-/// DeepEP ("deep_ep::internode::dispatch<...>": "dispatch"); nothing for another kernel.
+/// DeepEP ("deep_ep::internode::dispatch<...>": "dispatch"); nullopt for another kernel.
 std::optional<std::string> communication_name(std::string_view kernel);
 
 /// Returns the size of an element from PyTorch's name of its type, for process groups ("BFloat16") or
-/// operations ("c10::BFloat16", "long int"); nothing for an unknown name.
+/// operations ("c10::BFloat16", "long int"); nullopt for an unknown name.
 std::optional<Bytes> kineto_element_size(std::string_view dtype);
 
-/// Returns the bytes of all inputs of an operation; nothing if a type or shape is unknown.
+/// Returns the bytes of all inputs of an operation; nullopt if a type or shape is unknown.
 std::optional<Bytes> kineto_input_bytes(const KinetoEvent& event);
 
 /// A KinetoMarkKind is the kind of a KinetoMark.
@@ -49,7 +49,7 @@ struct KinetoContext {
   std::int32_t collective = -1;  ///< annotation of the innermost collective
 };
 
-/// Returns the mark kind of a cpu_op or user_annotation; nothing if it is not a mark.
+/// Returns the mark kind of a cpu_op or user_annotation; nullopt if it is not a mark.
 std::optional<KinetoMarkKind> kineto_mark(const KinetoEvent& event);
 
 /// Returns the context of each launch, in the order of `launches`. A range inside another overrides it,

@@ -59,7 +59,7 @@ struct KinetoActivity {
   std::int32_t name = 0;  ///< index into KinetoTrace::names
   KinetoWork work = KinetoWork::compute;
   KinetoPhase phase = KinetoPhase::other;
-  std::int32_t step = -1;        ///< index into KinetoTrace::steps, from its launch, else from its start
+  std::int32_t step = -1;        ///< index in KinetoTrace::steps, found from its launch, else from its start
   std::int32_t collective = -1;  ///< index into KinetoTrace::collectives
   std::int32_t launch = -1;      ///< index into KinetoTrace::launches
   Nanoseconds start{0};
@@ -80,7 +80,7 @@ struct KinetoCollective {
   std::optional<Bytes> out;
   std::string group;                ///< process group name
   std::int64_t group_size = 0;      ///< 0: unknown
-  std::vector<std::int32_t> ranks;  ///< the group's, ascending; empty: unknown
+  std::vector<std::int32_t> ranks;  ///< the group's ranks, ascending; empty: unknown
   std::optional<std::int64_t> sequence;
   std::optional<std::int64_t> source;  ///< global rank, for a receive and a send
   std::optional<std::int64_t> destination;
@@ -97,11 +97,11 @@ struct KinetoHostMessage {
   std::int64_t tag = 0;
   std::int64_t thread = 0;
   Nanoseconds start{0};  ///< of the call
-  /// The time at which the message had arrived or left at the latest, from the range "gloo:recv" or
-  /// "gloo:send", which ends when somebody has waited for the message. Without such a range, the end of the
-  /// call.
+  /// At this time, the message had arrived or left at the latest. It is the end of the range "gloo:recv" or
+  /// "gloo:send", which ends when somebody has waited for the message. Without such a range, it is the end of
+  /// the call.
   Nanoseconds end{0};
-  bool is_awaited = false;     ///< whether it has such a range
+  bool is_awaited = false;     ///< whether it has a range "gloo:recv" or "gloo:send"
   std::optional<Bytes> bytes;  ///< from the shapes of that range
   std::size_t event = 0;
 };
@@ -111,7 +111,8 @@ struct KinetoHostReduction {
   std::int64_t thread = 0;
   Nanoseconds start{0};  ///< of the call
   Nanoseconds end{0};
-  /// The range "gloo:all_reduce": when the rank took part; nothing without one.
+  /// The rank took part in the reduction during this time, the range "gloo:all_reduce"; nullopt if there is
+  /// no such range.
   std::optional<Nanoseconds> run_start;
   std::optional<Nanoseconds> run_end;
   std::optional<std::int64_t> elements;
@@ -142,8 +143,8 @@ struct KinetoTrace {
 
 /// Reads a trace of torch.profiler, as written by export_chrome_trace(): events of the categories cpu_op,
 /// user_annotation, cuda_runtime, cuda_driver, kernel, gpu_memcpy and gpu_memset; everything else is ignored.
-/// @throws Error (input) as read_kineto_events(), and if the events are more than 13 days apart or none is of
-/// these categories, or the world size is too small for the rank or a process group.
+/// @throws what read_kineto_events() throws, and Error (input) if the events are more than 13 days apart, if
+/// none is of these categories, or if the world size is too small for the rank or a process group.
 KinetoTrace parse_kineto(std::string_view json, const std::string& file);
 
 }  // namespace dflop

@@ -15,10 +15,10 @@ namespace dflop {
 
 /// A PipelineStep is a step recorded on all ranks, as a timeline in which every event has its place.
 struct PipelineStep {
-  std::int64_t number = 0;  ///< N of ProfilerStep#N; 0 without such marks
+  std::int64_t number = 0;  ///< N of ProfilerStep#N; 0 if steps are not marked
   Timeline timeline;
   std::int64_t messages = 0;
-  std::int64_t known = 0;  ///< messages whose receiver was already waiting when they came
+  std::int64_t known = 0;  ///< messages whose receiver was already waiting when they arrived
   Nanoseconds typical{0};  ///< median transfer time of the known messages
   Nanoseconds longest{0};
   std::set<std::vector<std::int32_t>> joint =
@@ -28,7 +28,8 @@ struct PipelineStep {
 struct PipelineImport {
   std::vector<PipelineStep> steps;      ///< rising; only steps in which every event has its place
   std::vector<KinetoFinding> findings;  ///< events without a place, and why a step is left out
-  /// From ranges: the max time for which some ranks are in a step while others are in the previous one.
+  /// For timelines from ranges, this is the max time during which some ranks are in a step while others are
+  /// still in the previous one.
   Nanoseconds overlap{0};
 };
 

@@ -15,9 +15,11 @@ namespace dflop {
 /// of its messages are known; else it was lowered without work.
 ///
 /// Both must have the same ranks and, on each rank, the same stages and microbatches. With work, they must
-/// also have the same messages; between each two stages the recorded bytes must be in one ratio to the
-/// program's, because types may differ. The order of instructions is the recording's.
-/// @returns the contradiction, and then leaves the timeline unchanged; nothing if both fit.
+/// also have the same messages; between each two stages, the ratio of recorded bytes to the program's bytes
+/// must be the same for all messages. It may differ from 1, because types may differ. The order of
+/// instructions is the recording's.
+/// @returns nullopt if the timeline and the program fit; else the contradiction, and the timeline stays
+/// unchanged.
 /// @pre groups have one rank each
 std::optional<std::string> apply_layout(Timeline& timeline, const Program& program, bool has_work);
 

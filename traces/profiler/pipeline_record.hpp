@@ -22,17 +22,17 @@ inline constexpr std::size_t kNoIndex = static_cast<std::size_t>(-1);
 
 /// A PipelineAct is a rank's work in one range: compute, an optimizer step, or a part of a reduction.
 struct PipelineAct {
-  const KinetoRange* range = nullptr;  ///< null for a wait for a reduction that has no range
+  const KinetoRange* range = nullptr;  ///< null if this is a wait, without a range, for a reduction
   Op op = Op::forward;
   std::int32_t stage = 0;
   std::int32_t microbatch = -1;
   Nanoseconds called{0};    ///< when the range began on the host; all times here use the common clock
   Nanoseconds returned{0};  ///< when the range ended on the host
-  /// Time of the kernels launched inside the range if a device was recorded, else time of the range. Waits
-  /// inside the range are removed later.
+  /// If a device was recorded, this is the time of the kernels that were launched inside the range, else the
+  /// time of the range. Waits inside the range are removed later.
   Nanoseconds start{0};
   Nanoseconds end{0};
-  std::vector<std::size_t> receives{};  ///< halves that it needs, in order of their calls
+  std::vector<std::size_t> receives{};  ///< indices of the halves that it needs, in order of their calls
   std::size_t reduction = kNoIndex;
 };
 
@@ -46,17 +46,17 @@ struct PipelineHalf {
   std::int32_t microbatch = -1;
   Nanoseconds called{0};   ///< time of the host's call
   Nanoseconds start{0};    ///< begin of the call, or of the kernel
-  Nanoseconds awaited{0};  ///< earliest wait: its range's begin, else `start`
+  Nanoseconds awaited{0};  ///< the earliest time of a wait for it: the begin of its range, else `start`
   Nanoseconds end{0};      ///< for a receive: the latest possible arrival of the data
   bool is_awaited = false;
-  bool is_kernel = false;  ///< its end is the arrival of the data, regardless of waiting
+  bool is_kernel = false;  ///< whether `end` is the arrival of the data, regardless of waiting
   std::optional<Bytes> bytes{};
   std::optional<std::int32_t> global_peer{};
   std::optional<std::int32_t> group_peer{};  ///< rank in a process group
   std::optional<std::int32_t> message{};     ///< message number given by its range
   std::int64_t tag = 0;
   std::size_t event = 0;
-  std::size_t act = 0;  ///< the act that made it, or needs it
+  std::size_t act = 0;  ///< index of the act that made the sent data, or needs the received data
   std::size_t other = kNoIndex;
 };
 
@@ -68,7 +68,7 @@ struct PipelineReduction {
   Nanoseconds start{0};
   Nanoseconds end{0};
   bool overlaps = false;  ///< begun by an all_reduce_start
-  bool end_known = true;  ///< else `end` is when the result was requested
+  bool end_known = true;  ///< if false, `end` is the time at which the result was requested
   std::optional<Bytes> bytes{};
   std::vector<std::int32_t> participants{};  ///< global ranks; empty if the trace does not say
   std::optional<std::int32_t> message{};     ///< message number given by its range
@@ -94,8 +94,8 @@ struct PipelineRank {
   std::vector<const KinetoRange*> ranges{};
   std::vector<PipelineKernel> kernels{};
   std::vector<PipelineAct> acts{};
-  /// Intervals in which the rank only waits, according to its ranges; with a device, in which its messages
-  /// are in transit.
+  /// During these intervals, the rank only waits, according to its ranges; if a device was recorded, its
+  /// messages are in transit.
   std::vector<PipelineInterval> waits{};
   std::vector<std::size_t> halves{};  ///< in order of their calls
   Nanoseconds ahead{0};  ///< how far its clock is ahead of the first rank's, judged by its messages
@@ -181,7 +181,7 @@ void read_reductions(PipelineRecord& record);
 /// Matches reductions by their participants and order. @pre read_reductions()
 void join_reductions(PipelineRecord& record);
 
-/// Returns when each rank ends the step. @pre all of the above
+/// Returns the time at which each rank ends the step. @pre all functions above have filled the record
 std::vector<Nanoseconds> rank_ends(const PipelineRecord& record);
 
 /// Returns the record as a timeline. Without `ends_before` all ranks begin together. Otherwise a rank begins

@@ -32,7 +32,7 @@ enum class KinetoRangeKind : std::uint8_t {
   all_reduce_start,  ///< the same, overlapping with compute
   all_reduce_wait,
   optimizer_step,
-  wait,  ///< for messages that were sent or requested before
+  wait,  ///< a wait for messages that were sent or requested before
 };
 
 template <>
@@ -92,7 +92,7 @@ bool names_a_range(std::string_view name);
 ///   PP:<stage><action>[<microbatch>]   actions F B I W, SEND_F SEND_B RECV_F RECV_B, REDUCE_GRAD, and all
 ///                                      that begin with WAIT; others, such as UNSHARD, are not pipeline steps
 ///   dflop:<kind> [stage=S] [mb=M] [peer=R] [msg=N]
-/// @returns nothing for other names, and for names that do not match these forms
+/// @returns nullopt for other names, and for names that do not match these forms
 std::optional<KinetoRange> parse_range(std::string_view name);
 
 /// Tells whether a name comes from torch.distributed.pipelining but is not a step of a pipeline, such as

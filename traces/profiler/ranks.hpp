@@ -22,7 +22,7 @@ struct KinetoExchange {
 /// A KinetoClock says how far one rank's clock is ahead of the first rank's.
 struct KinetoClock {
   Nanoseconds offset{0};
-  Nanoseconds spread{0};    ///< median distance of the end differences from their median
+  Nanoseconds spread{0};    ///< median absolute deviation of the end differences from their median
   std::size_t matches = 0;  ///< exchanges used for the estimate; 0: unknown, and the offset is 0
 };
 
@@ -46,8 +46,8 @@ struct KinetoRanks {
 };
 
 /// Renumbers steps so that ranks that share collectives use the same numbers, following the majority. If
-/// ranks started counting at different steps, their numbers differ by a constant. A collective that no
-/// constant brings together stays in different steps.
+/// ranks started counting at different steps, their numbers differ by a constant. If no constant gives all
+/// ends of a collective the same step number, they stay in different steps.
 void align_steps(std::vector<KinetoTrace>& traces);
 
 /// Matches the communication of the traces and estimates their clocks.

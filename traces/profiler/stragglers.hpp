@@ -14,11 +14,11 @@ namespace dflop {
 
 struct PipelineStep;
 
-/// A KinetoStraggler is a rank that others wait for. Parts refer to all steps together.
+/// A KinetoStraggler is a rank that others wait for. Its figures cover all steps together.
 struct KinetoStraggler {
   std::size_t trace = 0;
   double compute_ratio = 1;  ///< its compute time in a step relative to the median of all ranks
-  double idle = 0;           ///< part of its steps in which its device is idle
+  double idle = 0;           ///< fraction of its steps in which its device is idle
 };
 
 /// KinetoStragglers are the ranks that the others wait for, sorted by their own wait, least first.
@@ -27,30 +27,31 @@ struct KinetoStragglers {
   bool hidden = false;     ///< whether waits hidden behind a rank's own compute count
   std::size_t others = 0;  ///< number of ranks that wait for them
   double median_idle = 0;  ///< of all ranks
-  /// The part of the others' steps, minus the first straggler's, in which a collective waits for missing
-  /// ranks and (unless `hidden`) nothing is computed.
+  /// This compares how long ranks wait: the fraction of the other ranks' steps in which a collective waits
+  /// for missing ranks and (unless `hidden`) nothing is computed, minus the same fraction for the first
+  /// straggler.
   double others_wait_more = 0;
 };
 
-/// A rank is a straggler if the others wait at least this part of their steps for it.
+/// A rank is a straggler if the others wait at least this fraction of their steps for it.
 inline constexpr double kMinStraggling = 0.05;
 
 /// Returns why ranks cannot be compared because they do different work: they send each other messages, or
-/// have ranges of different stages. Returns nothing if they can.
+/// have ranges of different stages. Returns nullopt if ranks can be compared.
 std::optional<std::string> why_not_compared(const std::vector<KinetoTrace>& traces);
 
-/// Returns the stragglers: ranks whose wait in shared collectives is closer to the shortest than to the
-/// longest wait of any rank, if the others wait longer. If this applies to more than half of the ranks, they
-/// are the normal ones, and the waiting ranks are just fast or have less work; then the only straggler is the
-/// rank that waits least, if all others wait kMinStraggling more. Returns none if waits differ gradually,
-/// as by noise, or if ranks cannot be compared. Ranks without device activities are left out; if no rank has
-/// any, `steps` give the time of ranges and the waits in reductions. With `hidden`, all waits of collectives
-/// count; only a replay tells whether they cost anything.
+/// Returns the stragglers: ranks that wait little in shared collectives while the others wait long. A
+/// straggler's wait is closer to the shortest than to the longest wait of a rank. If that holds for more than
+/// half of the ranks, these are normal, and the waiting ranks are just fast or have less work; then the only
+/// straggler is the rank that waits least, if all others wait kMinStraggling more. Returns none if waits
+/// differ gradually, as by noise, or if ranks cannot be compared. Ranks without device activities are left
+/// out; if no rank has any, `steps` give the time of ranges and the waits in reductions. With `hidden`, all
+/// waits of collectives count; only a replay tells whether they cost anything.
 KinetoStragglers find_stragglers(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
                                  const std::vector<PipelineStep>& steps, bool hidden = false);
 
-/// Returns the same stragglers reduced to the traces in `kept`; all other ranks then count as waiting for
-/// these.
+/// Returns those stragglers of `found` whose traces are in `kept`; all other ranks then count as waiting for
+/// them.
 KinetoStragglers stragglers_of(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
                                const std::vector<PipelineStep>& steps, const KinetoStragglers& found,
                                const std::vector<std::size_t>& kept);
@@ -62,14 +63,14 @@ std::string describe(const KinetoStragglers& stragglers, std::size_t index,
 
 /// A KinetoWaiting says that ranks wait for each other, but no single rank is late in all steps.
 struct KinetoWaiting {
-  double waits = 0;                    ///< waiting time as a part of the steps of the waiting ranks
-  std::vector<KinetoStraggler> ranks;  ///< the waiting ranks, if they are at most half of all
+  double waits = 0;                    ///< waiting time as a fraction of the waiting ranks' steps
+  std::vector<KinetoStraggler> ranks;  ///< the waiting ranks, if they are at most half of all ranks
   std::vector<std::pair<std::int64_t, std::size_t>>
       late_rank;  ///< by step number: the trace that all others wait for
 };
 
-/// Returns how ranks wait, if they do so for at least kMinStraggling of their steps; nothing if
-/// find_stragglers() cannot compare them.
+/// Describes ranks that wait for each other. Returns nullopt if they wait less than kMinStraggling of their
+/// steps, or if find_stragglers() cannot compare them.
 /// @pre there are no stragglers
 std::optional<KinetoWaiting> find_waiting(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks,
                                           const std::vector<PipelineStep>& steps);

@@ -25,8 +25,8 @@ struct KinetoWindow {
 /// Returns one window per step that launched something, in order; they do not overlap.
 std::vector<KinetoWindow> device_windows(const KinetoTrace& trace);
 
-/// A KinetoStepUsage says how one step was spent. Each time counts while at least one activity of its kind
-/// runs. busy + idle = end - begin.
+/// A KinetoStepUsage says how one step was spent. Each member is the time during which at least one activity
+/// of its kind runs. busy + idle = end - begin.
 struct KinetoStepUsage {
   KinetoWindow window;
   std::optional<Nanoseconds> host;  ///< ProfilerStep#N's own duration
@@ -66,7 +66,7 @@ struct KinetoGroupUsage {
   std::int64_t matched = 0;    ///< number whose end on another rank is known
   std::optional<Bytes> bytes;  ///< sum; empty if any is unknown
   Nanoseconds time{0};         ///< sum of the kernels' times
-  Nanoseconds transfer{0};     ///< sum over the matched ones; transfer + wait = their time
+  Nanoseconds transfer{0};     ///< sum over the matched operations, whose time is transfer + wait
   Nanoseconds wait{0};
   std::optional<Bytes> matched_bytes;
 };
@@ -87,10 +87,10 @@ Nanoseconds collective_wait(const KinetoTrace& trace, const std::vector<KinetoSh
 /// the order of ranks, on the aligned clock.
 ///
 /// The compute stream of a rank is the one with the most compute time. Its contiguous kernels of one phase
-/// become one span (forward, backward, optimizer_step), numbered within the step as microbatch; kernels of no
-/// known phase end a span and make none. Messages whose direction is known become send and receive spans; all
-/// other communication becomes all_reduce spans, which begin no earlier than the previous one ends. Spans end
-/// with the step. In the usage, busy is the time of compute kernels on all streams, wait is communication
+/// become one span (forward, backward, optimizer_step), numbered within the step as microbatch; a kernel of
+/// unknown phase ends a span and makes none. Messages whose direction is known become send and receive spans;
+/// all other communication becomes all_reduce spans, which begin no earlier than the previous one ends. Spans
+/// end with the step. In the usage, busy is the time of compute kernels on all streams, wait is communication
 /// outside of it, bubble is the rest of the makespan, and transfer is the time with any communication; memory
 /// is not recorded.
 /// @throws Error (input) naming the file if there are no steps with kernels, a trace has no rank, or two have

@@ -21,8 +21,8 @@ class MegatronFile {
   /// Opens both files and checks the whole index against the size of the .bin, without reading the .bin.
   /// @param prefix      the path without .idx and .bin
   /// @param vocabulary  ids must be below it; they are checked when they are read
-  /// @throws Error (input) with file and offset, as Mapping, for ids other than unsigned 16 bits and 32 bits,
-  /// and for sequences with more ids in total than the .bin
+  /// @throws Error (input) with file and offset for ids other than unsigned 16 bits and 32 bits, and for
+  /// sequences with more ids in total than the .bin; what Mapping throws
   explicit MegatronFile(const std::string& prefix, std::int64_t vocabulary = std::int64_t{1} << 31);
 
   const std::string& index_path() const { return index_path_; }

@@ -11,7 +11,7 @@ namespace dflop {
 /// A ShardKind is a format of shards: WebDataset tars, or Megatron indexed data sets.
 enum class ShardKind : std::uint8_t { tar, megatron };
 
-/// Returns the kind of shards that a data set's name denotes, or nothing for other data. A folder has tars,
+/// Returns the kind of shards that a data set's name denotes; nullopt for other data. A folder has tars,
 /// unless it has *.idx files and no tars. A name may end in .tar, .idx or .bin. A Megatron data set may also
 /// be named without an ending, or by a pattern of such names.
 std::optional<ShardKind> kind_of_shards(const std::string& name);
@@ -28,7 +28,7 @@ std::vector<std::string> expand_shards(const std::string& name);
 
 /// Returns the paths, without .idx and .bin, of the Megatron indexed data sets that a name denotes. The name
 /// may have either ending. A folder denotes its *.idx files; other names work as in expand_shards(). @throws
-/// Error (input) as expand_shards()
+/// what expand_shards() throws
 std::vector<std::string> expand_prefixes(const std::string& name);
 
 }  // namespace dflop

@@ -23,7 +23,7 @@ struct TarSample {
   std::string key;  ///< the path up to the first dot of the file's name: "train/000123"
   std::vector<TarMember> members;
 
-  /// Returns the member with an extension, or null.
+  /// Returns the member that has this extension; null if there is none.
   const TarMember* find(std::string_view extension) const;
 
   bool operator==(const TarSample&) const = default;

@@ -18,12 +18,12 @@ class CsvReader {
   /// fields that it returns; `file` is named in errors.
   CsvReader(std::string_view text, std::string file);
 
-  /// Reads the next row into `fields`; false at the end of the text. A quoted field comes without its outer
-  /// quotes but with every quote inside it still doubled: see unquote(). Rows end with LF or CRLF.
+  /// Reads the next row into `fields`. Returns false at the end of the text. A quoted field comes without its
+  /// outer quotes but with every quote inside it still doubled: see unquote(). Rows end with LF or CRLF.
   /// @throws Error (input) for a quote that is never closed or stands inside a field, and for a lone CR.
   bool next(std::vector<std::string_view>& fields);
 
-  /// Reads a row like next(), which must have `width` fields. @throws Error (input) for another number of
+  /// Reads the next row, like the other next(). @throws Error (input) also if the row does not have `width`
   /// fields
   bool next(std::vector<std::string_view>& fields, std::size_t width);
 
@@ -33,8 +33,8 @@ class CsvReader {
   std::string place() const;
   std::string place(std::string_view column) const;
 
-  /// Returns the id in a field of the last row. @throws Error (input) for bytes that are not UTF-8, because
-  /// JSON outputs could not repeat them and two ids would become one.
+  /// Returns the id in a field of the last row. @throws Error (input) for bytes that are not UTF-8: JSON
+  /// outputs cannot repeat them, so two ids could become one.
   std::string id(std::string_view field, std::string_view column) const;
 
  private:
@@ -62,7 +62,7 @@ std::string to_csv_field(std::string_view text);
 /// Returns the text of a field, whether to_csv_field() wrote it or not.
 std::string text_of_csv_field(std::string_view field);
 
-/// Reads a field that contains only a number; returns false for any other.
+/// Reads a field that contains only a number; returns false for any other field.
 template <typename Number>
 bool parse_number(std::string_view field, Number& number) {
   const char* end = field.data() + field.size();

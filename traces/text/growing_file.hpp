@@ -6,8 +6,8 @@
 
 namespace dflop {
 
-/// A GrowingFile consists of whole pieces: a piece is in the file (as the operating system sees it) when
-/// add() returns, and no part of it is if add() fails.
+/// A GrowingFile consists of whole pieces. When add() returns, its piece is in the file (as the operating
+/// system sees it). If add() fails, no part of the piece is in the file.
 class GrowingFile {
  public:
   enum class Mode {

@@ -36,7 +36,7 @@ void append_json(std::string& text, const Value& value) {
   }
 }
 
-/// Appends the scalars that `project` makes of the items, such as [1,2,3].
+/// Appends an array, such as [1,2,3], of the scalars that `project` makes of the items.
 template <typename Range, typename Project>
 void append_json_row(std::string& text, const Range& items, Project project) {
   text += '[';
@@ -49,7 +49,8 @@ void append_json_row(std::string& text, const Range& items, Project project) {
   text += ']';
 }
 
-/// A JsonWriter builds one JSON document. Members take a key, array elements an empty one.
+/// A JsonWriter builds one JSON document. Members of an object need a key; elements of an array have an empty
+/// key.
 class JsonWriter {
  public:
   /// Begins the root object.
@@ -79,7 +80,7 @@ class JsonWriter {
     append_json_row(text_, items, project);
   }
 
-  /// Writes one item that already is JSON text.
+  /// Writes one item whose value is given as JSON text.
   void raw(std::string_view key, std::string_view json) {
     begin_item(key);
     text_ += json;

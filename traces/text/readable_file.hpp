@@ -23,7 +23,7 @@ class ReadableFile {
   /// Returns the open file, to map it into memory.
   int descriptor() const { return file_; }
 
-  /// Reads `size` bytes at `offset`. @throws Error (input) with file and offset if there are fewer
+  /// Reads `size` bytes at `offset`. @throws Error (input) with file and offset if the file has fewer bytes
   void read(std::uint64_t offset, void* out, std::size_t size) const;
 
  private:

@@ -8,9 +8,9 @@ namespace dflop {
 
 struct PendingPath;  // a path that signals remove
 
-/// A StagedFile holds the new content of a file under a temporary name in the same folder. It is removed when
-/// it is destroyed before it takes the final name, or when a signal ends the process
-/// (remove_temporaries_on_signals()).
+/// A StagedFile holds the new content of a file under a temporary name in the same folder. The temporary file
+/// is removed if the StagedFile is destroyed before the file takes its final name, or if a signal ends the
+/// process (remove_temporaries_on_signals()).
 ///
 ///     StagedFile file("model.safetensors");
 ///     for (...) file.append(bytes);
@@ -20,8 +20,9 @@ struct PendingPath;  // a path that signals remove
 /// links stay, and the files they point to are replaced or made. Nothing is compressed.
 ///
 /// The temporary name is "model.safetensors.part-4711-0123abcd", with the process id, shortened to the max
-/// length of file names. If a process is killed, its file stays until any process makes a file with the same
-/// final name: that removes files that no process is writing, with a note on standard error.
+/// length of file names. If a process is killed, its temporary file stays until any process makes a
+/// StagedFile with the same final name. That process removes all temporary files that no process is writing,
+/// and prints a note on standard error.
 class StagedFile {
  public:
   /// Makes an empty file next to `path`.
@@ -35,11 +36,11 @@ class StagedFile {
   /// Returns the temporary path.
   const std::string& part() const { return name_; }
 
-  /// Appends bytes with a system call; buffer small pieces first.
+  /// Appends bytes with a system call. Callers should collect small pieces in a buffer first.
   /// @throws Error (output)
   void append(std::string_view bytes);
 
-  /// Returns when all bytes are on disk; take_final_name() then also waits until the name is.
+  /// Waits until all bytes are on disk. A later take_final_name() then also waits until the name is on disk.
   /// @throws Error (output)
   void sync();
   /// Starts writing the appended bytes to disk in the background. @see sync()

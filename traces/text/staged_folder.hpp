@@ -8,9 +8,9 @@
 
 namespace dflop {
 
-/// A StagedFolder holds files in a folder with a temporary name, "<path>.part", next to the final one. It is
-/// removed unless it takes the final name. The next process that writes there removes leftovers of a killed
-/// one.
+/// A StagedFolder holds files in a folder with a temporary name, "<path>.part", next to the final one. The
+/// folder is removed unless it takes the final name. If a process is killed, the next process that writes
+/// there removes its leftovers.
 ///
 ///     StagedFolder folder("model");
 ///     ... write files into folder.part() ...
@@ -18,7 +18,7 @@ namespace dflop {
 class StagedFolder {
  public:
   /// Makes the empty folder and missing parent folders.
-  /// @throws Error (output) as check_output_folder(), and if another process is writing there
+  /// @throws what check_output_folder() throws, and Error (output) if another process is writing there
   explicit StagedFolder(const std::string& path);
   ~StagedFolder();
   StagedFolder(const StagedFolder&) = delete;

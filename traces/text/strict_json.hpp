@@ -20,7 +20,7 @@
 
 namespace dflop {
 
-/// Files of all schemas may say under this key of their root how they were made
+/// Under this key of their root, files of all schemas may say how they were made
 /// (traces/files/provenance.hpp).
 inline constexpr std::string_view kMadeBy = "made_by";
 
@@ -31,8 +31,8 @@ class JsonValue {
   JsonValue(const nlohmann::json& json, const std::string& file, std::string path)
       : json_(&json), file_(&file), path_(std::move(path)) {}
 
-  /// Rejects anything but an object that has all `required` keys and otherwise only `optional` ones, and
-  /// kMadeBy at the root.
+  /// Rejects anything but an object that has all `required` keys. Its other keys must be in `optional`; the
+  /// root may also have kMadeBy.
   void require_keys(const std::vector<std::string_view>& required,
                     const std::vector<std::string_view>& optional = {}) const;
 
@@ -58,7 +58,7 @@ class JsonValue {
   /// Returns the elements of an array of `size` numbers, each in [least, most].
   std::vector<double> numbers(std::size_t size, double least, double most) const;
 
-  /// Returns a whole number in [least, most]; 1e6 and 1000000.0 are whole, up to 2^53.
+  /// Returns a whole number in [least, most]. 1e6 and 1000000.0 count as whole numbers, up to 2^53.
   template <typename Int = int>
   Int integer(std::type_identity_t<Int> least,
               std::type_identity_t<Int> most = std::numeric_limits<Int>::max()) const {
@@ -71,7 +71,7 @@ class JsonValue {
   const std::string& string() const;
   bool boolean() const;
 
-  /// Returns one of `choices`, by the names that to_string gives them.
+  /// Returns the element of `choices` whose to_string() name equals this string.
   template <typename Enum>
   Enum choice(const std::vector<Enum>& choices) const {
     return choices[choice_index(names_of(choices))];
@@ -80,7 +80,7 @@ class JsonValue {
   Enum choice(std::initializer_list<Enum> choices) const {
     return choice(std::vector<Enum>(choices));
   }
-  /// Returns one of all values of an enum.
+  /// Returns the value of the enum whose to_string() name equals this string.
   template <Named Enum>
   Enum choice() const {
     return choice(all_of<Enum>());
@@ -95,7 +95,8 @@ class JsonValue {
   [[noreturn]] void refuse(fmt::format_string<First, Rest...> message, First&& first, Rest&&... rest) const {
     refuse(fmt::format(message, std::forward<First>(first), std::forward<Rest>(rest)...));
   }
-  /// Rejects the value with "expected ..., found ..."; the latter describes the value itself.
+  /// Rejects the value with the message "expected ..., found ...". The part after "found" describes this
+  /// value.
   [[noreturn]] void refuse_type(const std::string& expected) const;
   template <typename First, typename... Rest>
   [[noreturn]] void refuse_type(fmt::format_string<First, Rest...> expected, First&& first,

@@ -19,8 +19,8 @@ namespace dflop {
 std::string gzip(std::string_view bytes);
 
 /// The unpacked text of one file has at most this many bytes, far more than any real one. The limit protects
-/// against a small file that unpacks to fill the memory; data structures read from the text take as much
-/// again.
+/// against a small file that unpacks to fill the memory. Data structures that are read from the text take
+/// about the same memory again.
 inline constexpr std::int64_t kLongestUnpacked = std::int64_t{1} << 30;
 
 /// Unpacks `bytes` if they begin like gzip, else returns them unchanged. `file` is named in errors.
@@ -30,8 +30,8 @@ std::string gunzip_if_needed(std::string bytes, const std::string& file,
 
 /// A file has at most this many bytes, far more than any real one. Its size is checked before it is read.
 inline constexpr std::int64_t kLongestFile = std::int64_t{1} << 30;
-/// A pipe or device gives at most this many bytes. It may have no end, like /dev/zero, and everything up to
-/// the limit is held in memory before it is rejected.
+/// At most this many bytes are read from a pipe or device. It may have no end, like /dev/zero, and all bytes
+/// up to the limit are in memory before it is rejected.
 inline constexpr std::int64_t kLongestStream = std::int64_t{512} << 20;
 
 /// Makes read_text_file() accept only regular files from now on, for a process that must not wait for the
@@ -43,9 +43,9 @@ void refuse_pipes_and_devices();
 /// if it is not a regular file), or cannot be read or unpacked.
 std::string read_text_file(const std::string& path, std::int64_t longest = kLongestFile);
 
-/// Reads a file, or returns nothing if there is none of this name. A broken link does not count as missing;
-/// it indicates an incomplete copy.
-/// @throws Error (input) for such a link, for anything but a regular file, and as read_text_file()
+/// Returns the bytes of a file like read_text_file(); nullopt if there is no file of this name. A broken link
+/// is an error, because it indicates an incomplete copy.
+/// @throws Error (input) for a broken link and for anything but a regular file; what read_text_file() throws
 std::optional<std::string> read_file_if_there(const std::string& path);
 
 /// Returns the place of an error in a file's bytes: "file: offset 17".
@@ -74,7 +74,8 @@ class StagedOutputs {
   void add(const std::string& path, std::string_view bytes);
 
   /// Writes to the pipes and devices, then gives all files their final names.
-  /// @throws Error (output) as add(). Only the last step, renaming, can leave some files done and others not.
+  /// @throws the errors (output) that add() throws. Only the last step, renaming, can leave some files done
+  /// and others not.
   void commit();
 
  private:
@@ -94,7 +95,7 @@ void write_file_atomically(const std::string& path, std::string_view bytes);
 
 /// Checks early whether write_file_atomically(path) would fail: the folder is missing, no file can be made in
 /// it, or the path is a folder. Call it before long work. It leaves nothing behind.
-/// @throws Error (output) as write_file_atomically().
+/// @throws the errors (output) that write_file_atomically() throws.
 void check_output(const std::string& path);
 
 /// A FolderLock locks a folder by a system lock on the empty file ".lock" in it. The system releases the lock
@@ -102,8 +103,8 @@ void check_output(const std::string& path);
 /// file of that name.
 class FolderLock {
  public:
-  /// Returns the lock, or nothing if another process holds it. On a file system without locks, every caller
-  /// gets one.
+  /// Returns the lock; nullopt if another process holds it. On a file system without locks, every caller gets
+  /// a lock.
   /// @throws Error (output) if the file cannot be made.
   static std::optional<FolderLock> try_hold(const std::string& folder);
 

@@ -7,8 +7,8 @@
 
 namespace dflop {
 
-/// Returns the offset of the first byte that does not begin a valid UTF-8 character; nothing if there is
-/// none.
+/// Returns the offset of the first byte that does not begin a valid UTF-8 character; nullopt if the text is
+/// valid.
 std::optional<std::size_t> find_no_utf8(std::string_view text);
 
 }  // namespace dflop

@@ -22,7 +22,7 @@ class AddedTokens {
   /// Adds a token. @pre the content is not empty
   void add(std::string content, std::int32_t id);
 
-  /// Returns the first token at or after `from`; if several begin there, the longest.
+  /// Returns the first token at or after `from`; if several begin at the same place, the longest.
   Found find(std::string_view text, std::size_t from) const;
 
  private:

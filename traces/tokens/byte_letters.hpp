@@ -9,7 +9,7 @@
 
 namespace dflop {
 
-/// Returns the bytes that a token's letters encode, or nothing if a letter is not in the alphabet.
+/// Returns the bytes that a token's letters encode; nullopt if a letter is not in the alphabet.
 /// @param token  valid UTF-8
 std::optional<std::string> bytes_of_letters(std::string_view token);
 

@@ -67,7 +67,7 @@ class WordCache {
 class BytePairs {
  public:
   /// Adds a token: a single byte, which encode() starts from, or a token that is taken whole. @return false
-  /// if its bytes are already there
+  /// if there already is a token with these bytes
   bool add_token(std::string bytes, std::int32_t id) { return ids_.emplace(std::move(bytes), id).second; }
 
   /// Returns the token with these bytes, or -1.
@@ -77,7 +77,7 @@ class BytePairs {
   /// is added twice, the later rank counts, as in Hugging Face's library.
   void add_merge(std::int32_t left, std::int32_t right, std::int32_t rank, std::int32_t joined);
 
-  /// Looks up the tokens of single bytes. @return the first byte without a token, or -1
+  /// Looks up the tokens of all single bytes. @return the first byte without a token; -1 if all have one
   int set_bytes();
 
   /// If `takes`, a word that is a token itself becomes that token, regardless of the merges.

@@ -37,7 +37,7 @@ struct ChatTokens {
 ///   chatml   <|im_start|>role, newline, the words, <|im_end|>, newline
 ///   qwen2    chatml with "You are a helpful assistant." as the system turn if there is none
 ///            (Qwen2, Qwen2-VL, Qwen2.5-VL, Qwen2-Audio, LLaVA-OneVision with Qwen2)
-///   qwen2.5  the same with "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
+///   qwen2.5  like qwen2, with "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
 ///   llama3   <|begin_of_text|>, then <|start_header_id|>role<|end_header_id|>, two newlines, the words
 ///            without surrounding spaces, <|eot_id|>
 ///   plain    only the words
@@ -62,8 +62,8 @@ class ChatTokenizer {
   /// @param tokenizer  must outlive this
   /// @param form       one of chat_forms()
   /// @param family     one of media_families(), or empty for text only
-  /// @throws Error (input) for other names, and with the tokenizer's file if it lacks a token of the form, or
-  /// a begin or end token of media whose own token it has
+  /// @throws Error (input) for other names; Error (input) with the tokenizer's file if the tokenizer lacks a
+  /// token of the form, or has a medium's repeated token but not its begin or end token
   ChatTokenizer(const Tokenizer& tokenizer, std::string_view form, std::string_view family);
 
   /// Returns the tokens of a conversation. The loss covers the assistant's words and the token that ends its
@@ -73,7 +73,7 @@ class ChatTokenizer {
   /// @param counts  how many tokens each medium has, in the order of conversation.media()
   /// @param place   of the sample, for errors
   /// @throws Error (input) with `place` for a wrong number of counts or one below 1, media whose token the
-  /// family or the tokenizer lacks, words that equal a medium's token, and as Tokenizer::encode()
+  /// family or the tokenizer lacks, and words that equal a medium's token; what Tokenizer::encode() throws
   ChatTokens encode(const Conversation& conversation, std::span<const std::int64_t> counts, WordCache& cache,
                     const std::string& place) const;
 

@@ -27,10 +27,10 @@ inline constexpr NameTable<ChatRole, 3> kNames<ChatRole> = {
 struct ChatTurn {
   ChatRole role = ChatRole::user;
   /// The words before, between and after media: words[0], media[0], words[1], ... There is one more text than
-  /// media. They may be empty.
+  /// media. Texts may be empty.
   std::vector<std::string> words = {""};
   std::vector<ChatMedium> media;
-  bool is_trained = true;  ///< for the words of an answer
+  bool is_trained = true;  ///< for an answer: whether the loss covers its words
 
   bool operator==(const ChatTurn&) const = default;
 };
@@ -50,8 +50,9 @@ struct Conversation {
 ///   {"messages": [{"role": "user", "content": "..." or [{"type": "image"}, {"type": "text", "text": ...}]}]}
 ///   {"text": "..."}
 /// A turn of the assistant may have a "weight", 0 or 1: with 0 it is not trained. Roles are system, user
-/// (human) and assistant (gpt) in either of the first two; a system turn must be the first. Placeholders are
-/// recognized in plain texts, but not in the texts of a list's parts, where a medium is a part of its own.
+/// (human) and assistant (gpt) in either of the first two forms; a system turn must be the first.
+/// Placeholders are recognized in plain texts, but not in the texts of a list's parts, where a medium is a
+/// part of its own.
 /// @param place  of the JSON, for errors
 /// @throws Error (input) with `place` and key for damaged JSON, for none or several of these forms, and for a
 /// conversation without an assistant turn, from which nothing could be learned

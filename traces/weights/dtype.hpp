@@ -74,9 +74,9 @@ bool is_encoded(Dtype dtype);
 void decode(Dtype dtype, const std::byte* bytes, std::span<float> out);
 void decode(Dtype dtype, const std::byte* bytes, std::span<double> out);
 
-/// Converts numbers to the bytes at `out`, which need no alignment. Each is rounded once, to nearest even,
-/// and to infinity beyond the largest number. NaN stays NaN.
-/// @pre is_encoded(dtype), and `out` has room for all numbers
+/// Converts numbers to the bytes at `out`, which need no alignment. Each number is rounded once: to nearest
+/// even, or to infinity beyond the largest number of the dtype. NaN stays NaN.
+/// @pre is_encoded(dtype), and `out` is large enough for all numbers
 void encode(Dtype dtype, std::span<const float> values, std::byte* out);
 void encode(Dtype dtype, std::span<const double> values, std::byte* out);
 

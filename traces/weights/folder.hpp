@@ -14,12 +14,12 @@
 
 namespace dflop {
 
-/// The file that holds all weights, if there is only one.
+/// This file holds all weights, if there is only one file.
 inline constexpr std::string_view kWeightsFile = "model.safetensors";
-/// The file that says which of several files holds which tensor.
+/// This file says which of several files holds which tensor.
 inline constexpr std::string_view kWeightsIndex = "model.safetensors.index.json";
 
-/// The file of each tensor, by the tensor's name.
+/// A WeightMap gives the file of each tensor, by the tensor's name.
 using WeightMap = std::map<std::string, std::string, std::less<>>;
 
 /// Reads an index: {"metadata": {...}, "weight_map": {tensor: file}}. The metadata are ignored, because sizes
@@ -36,28 +36,29 @@ struct Weight {
   const StoredTensor* tensor = nullptr;
 };
 
-/// A WeightsFolder may be read by several threads at once. If a folder has both the one file and several, the
-/// one file counts, as in the models' own library.
+/// A WeightsFolder may be read by several threads at once. If a folder has both a single file and several
+/// files with an index, the single file is used, as in the models' own library.
 class WeightsFolder {
  public:
-  /// Opens the one file, or reads the index and opens its files on first use.
+  /// Opens the single file, or reads the index and opens its files on first use.
   /// @throws Error (input) if the folder has no weights, or only formats that run code when they are read
-  /// (PyTorch's pickles); as SafetensorsFile, parse_weight_map()
+  /// (PyTorch's pickles); what SafetensorsFile and parse_weight_map() throw
   explicit WeightsFolder(const std::string& folder);
 
   const std::string& path() const { return folder_; }
   /// Returns the names of all tensors, sorted.
   std::vector<std::string> names() const;
 
-  /// Opens all files, so that all errors show up at once. @throws as find()
+  /// Opens all files, so that all errors show up at once. @throws what find() throws
   void open_all() const;
 
-  /// Returns a tensor by name, or nothing; it lives as long as the folder. Opens its file.
+  /// Opens a tensor's file and returns the tensor; nullopt if there is none of this name. The result is valid
+  /// as long as the WeightsFolder.
   /// @throws Error (input) for a missing file, a file that lacks a tensor of the index, or one with a tensor
-  /// that the index assigns to another file; as SafetensorsFile
+  /// that the index assigns to another file; what SafetensorsFile throws
   std::optional<Weight> find(std::string_view name) const;
 
-  /// Returns a tensor by name. @throws Error (input) if there is none; as find()
+  /// Returns a tensor by name. @throws Error (input) if there is none; what find() throws
   Weight at(std::string_view name) const;
 
  private:

@@ -65,7 +65,7 @@ SafetensorsHeader parse_header(std::string_view beginning, std::uint64_t file_by
 /// require: sort wider dtypes before narrower ones.
 SafetensorsHeader lay_out(std::span<const TensorShape> tensors, const Metadata& metadata);
 
-/// Returns the size of a tensor's data in bytes. @throws Error (internal) as lay_out() for its shape
+/// Returns the size of a tensor's data in bytes. @throws Error (internal) if lay_out() would reject its shape
 std::uint64_t stored_bytes(const TensorShape& tensor);
 
 /// Returns the bytes of a file before its data: the header's size, and the header padded with spaces to a

@@ -8,7 +8,7 @@
 namespace dflop {
 
 /// Tells whether a folder's weights have a head, "lm_head.weight", that is not a copy of the embedding.
-/// Compares at least 64 rows of both, or all if there are fewer. Returns nothing if the folder has no
+/// Compares at least 64 rows of both, or all if there are fewer. Returns nullopt if the folder has no
 /// weights, or none that can be read.
 std::optional<bool> has_own_head(const std::string& folder);
 

@@ -37,9 +37,9 @@ inline Block whole(const StoredTensor& tensor) {
 /// renaming, as StagedFile does, not in place.
 class Mapping {
  public:
-  /// The file may be closed afterwards. @throws Error (input) if it cannot be mapped
+  /// Maps an open file, which may be closed afterwards. @throws Error (input) if it cannot be mapped
   explicit Mapping(const ReadableFile& file);
-  /// @throws Error (input) also as ReadableFile
+  /// Opens and maps a file. @throws what ReadableFile and the other constructor throw
   explicit Mapping(const std::string& path) : Mapping(ReadableFile(path)) {}
   ~Mapping();
   Mapping(const Mapping&) = delete;
@@ -59,7 +59,7 @@ class Mapping {
 /// A SafetensorsFile is a mapped file of tensors. Several threads may read it at once.
 class SafetensorsFile {
  public:
-  /// Maps a file and reads its header. @throws Error (input) as Mapping and parse_header()
+  /// Maps a file and reads its header. @throws what Mapping and parse_header() throw
   explicit SafetensorsFile(const std::string& path);
 
   const std::string& path() const { return file_.path(); }
@@ -67,7 +67,7 @@ class SafetensorsFile {
   const std::vector<StoredTensor>& tensors() const { return header_.tensors; }
   const Metadata& metadata() const { return header_.metadata; }
 
-  /// Returns a tensor by name, or null.
+  /// Returns a tensor by name; null if there is none.
   const StoredTensor* find(std::string_view name) const;
 
   /// Returns a tensor by name. @throws Error (input) if there is none
@@ -79,14 +79,14 @@ class SafetensorsFile {
   void drop_pages(const StoredTensor& tensor) const;
 
   /// Calls visit(bytes, numbers) for a block's numbers, row by row, a few MiB at a time. The bytes are valid
-  /// until it returns. Meanwhile a thread reads the next ones.
-  /// @param tensor  one of this file, F64, F32, F16 or BF16
+  /// until visit() returns. Meanwhile another thread reads the next bytes.
+  /// @param tensor  a tensor of this file, with dtype F64, F32, F16 or BF16
   /// @throws Error (input) with the file and tensor for other dtypes, and for a block outside the tensor
   void visit_block(const StoredTensor& tensor, const Block& block,
                    const std::function<void(const std::byte* bytes, std::size_t numbers)>& visit) const;
   /// Writes the numbers of a block, row by row, to `out`, as decode() converts them.
-  /// @param out  as many numbers as the block has
-  /// @throws as visit_block(); Error (internal) for a wrong size of `out`
+  /// @param out  receives the numbers; its size is the number of numbers in the block
+  /// @throws what visit_block() throws; Error (internal) for a wrong size of `out`
   void read_block(const StoredTensor& tensor, const Block& block, std::span<float> out) const;
   void read_block(const StoredTensor& tensor, const Block& block, std::span<double> out) const;
 

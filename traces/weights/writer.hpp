@@ -33,15 +33,16 @@ struct WriterOptions {
 /// piece.
 class SafetensorsWriter {
  public:
-  /// Makes the file under a temporary name and writes its header. @throws Error (output); as lay_out()
+  /// Makes the file under a temporary name and writes its header. @throws Error (output); what lay_out()
+  /// throws
   SafetensorsWriter(const std::string& path, std::span<const TensorShape> tensors,
                     const WriterOptions& options = {});
 
   /// Appends bytes unchanged.
   /// @throws Error (internal) for a tensor out of order, and for more bytes than it has left; Error (output)
   void append(std::string_view tensor, std::span<const std::byte> bytes);
-  /// Appends numbers, converted by encode() to the tensor's dtype. @throws as above, Error (internal) for a
-  /// dtype that encode() does not support
+  /// Appends numbers, which encode() converts to the tensor's dtype. @throws what append() of bytes throws;
+  /// Error (internal) for a dtype that encode() does not support
   void append(std::string_view tensor, std::span<const float> numbers);
   void append(std::string_view tensor, std::span<const double> numbers);
 
@@ -52,7 +53,7 @@ class SafetensorsWriter {
   /// @throws Error (internal) if data of a tensor are missing; Error (output)
   void complete();
 
-  /// Completes the file if necessary, and gives it its final name. @throws as complete()
+  /// Completes the file if necessary, and gives it its final name. @throws what complete() throws
   void finish();
 
   std::uint64_t file_bytes() const { return header_.file_bytes; }
@@ -65,7 +66,7 @@ class SafetensorsWriter {
   /// Returns the next tensor. @throws Error (internal) if it is not `tensor`
   const StoredTensor& in_turn(std::string_view tensor) const;
   /// Counts bytes of the next tensor, and moves on when it is complete.
-  /// @throws Error (internal) for more than it has left
+  /// @throws Error (internal) for more bytes than the tensor has left
   void count(std::uint64_t bytes);
   void pass_finished();
   void flush();
@@ -80,7 +81,7 @@ class SafetensorsWriter {
   std::vector<std::byte> buffer_;
   std::size_t filled_ = 0;     // bytes in the buffer
   std::size_t turn_ = 0;       // the next tensor
-  std::uint64_t counted_ = 0;  // bytes of it
+  std::uint64_t counted_ = 0;  // appended bytes of the next tensor
   bool is_complete_ = false;
 };
 
@@ -98,7 +99,7 @@ class WeightsWriter {
  public:
   /// Begins the first file. The folder must exist.
   /// @throws Error (output) also if several files would be made next to a single file, which readers would
-  /// take for all weights; as SafetensorsWriter
+  /// take for all weights; what SafetensorsWriter throws
   WeightsWriter(const std::string& folder, std::vector<TensorShape> tensors,
                 const WriterOptions& options = {}, std::uint64_t most_file_bytes = kMaxFileBytes);
 
@@ -108,8 +109,8 @@ class WeightsWriter {
     current().append(tensor, values);
   }
 
-  /// Completes all files and gives them their final names. @throws as SafetensorsWriter::finish(); only
-  /// renaming can leave some files done and others not
+  /// Completes all files and gives them their final names. @throws what SafetensorsWriter::finish() throws;
+  /// only renaming can leave some files done and others not
   void finish();
 
  private:
