@@ -16,8 +16,8 @@
 
 namespace dflop {
 
-/// A RankGroup lists the ranks that take part in a collective. Sums are taken and pieces are gathered in this
-/// order. All ranks of a group must list the same ranks in the same order.
+/// A RankGroup lists the ranks that take part in a collective. A collective sums or gathers their data in the
+/// order of this list. All ranks of a group must list the same ranks in the same order.
 struct RankGroup {
   std::vector<std::int32_t> ranks;
 };
@@ -25,7 +25,7 @@ struct RankGroup {
 /// Returns the group of the `count` ranks that start at `first`.
 RankGroup consecutive_ranks(int first, int count);
 
-/// A RankRoute is a direction in which messages flow: from one rank to another.
+/// A RankRoute is the direction of messages from one rank to another.
 struct RankRoute {
   int source = 0;
   int destination = 0;
@@ -41,8 +41,8 @@ inline constexpr NameTable<CollectiveKind, 3> kNames<CollectiveKind> = {
      {CollectiveKind::all_gather, "all-gather"},
      {CollectiveKind::reduce_scatter, "reduce-scatter"}}};
 
-/// A CollectiveCall describes a collective. All its ranks must pass the same values. `what` names it in error
-/// messages.
+/// A CollectiveCall describes a collective. All ranks of the collective must pass equal calls. `what` names
+/// the collective in error messages.
 struct CollectiveCall {
   CollectiveKind kind = CollectiveKind::all_reduce;
   std::size_t count = 0;
@@ -61,7 +61,7 @@ class Aborted : public Error {
   using Error::Error;
 };
 
-/// An Arrival returns a time on the device. The call waits until the device has reached that time.
+/// An Arrival returns a time on the device. Calling it waits until the device has reached that time.
 using Arrival = std::function<Nanoseconds()>;
 
 /// A StartedCollective is a collective between start() and finish(). Each communicator derives its own class
@@ -76,8 +76,8 @@ class StartedCollective {
 /// All ranks of a group must enter its collectives in the same order.
 ///
 /// @throws Aborted from every call, or from the stream's next synchronize(), once any rank has called
-/// abort(); Error (internal) if a rank waits longer than the run's timeout. That message lists what each rank
-/// was waiting for.
+/// abort(); Error (internal) if a rank waits longer than the run's timeout; the error's message lists what
+/// each rank was waiting for.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -85,26 +85,26 @@ class Communicator {
   virtual int ranks() const = 0;
 
   /// Sends `bytes` bytes to the rank `peer`. `what` names the message in errors, for example "activations of
-  /// microbatch 3 to llm 1". The memory may be reused after `stream` has passed the call. An empty message is
-  /// sent too. Sending to oneself is an error (internal); use DeviceStream::copy() instead.
+  /// microbatch 3 to llm 1". The memory may be reused after `stream` has passed the call. Empty messages are
+  /// sent, too. Sending to oneself is an error (internal); use DeviceStream::copy() instead.
   virtual void send(const void* data, std::size_t bytes, int peer, DeviceStream& stream,
                     const std::string& what) = 0;
   /// Receives the next message from `peer`, which must have `bytes` bytes.
   virtual void receive(void* data, std::size_t bytes, int peer, DeviceStream& stream,
                        const std::string& what) = 0;
   /// Returns whether a send blocks its device until the matching receive is entered. If so, a caller that may
-  /// wait for the whole device while messages are in flight must post receives ahead
+  /// wait for the whole device while messages are in flight must enter receives ahead with post_receive()
   /// (core/program/receive_posts.hpp).
   virtual bool posts_receives() const { return false; }
   /// Enters a receive ahead of the matching receive(), which is called later with the same arguments. Posted
   /// receives are completed in the order in which they were posted. The memory may be written as soon as
-  /// `stream` reaches this call. On a connected route this call waits for nobody. It does nothing if
+  /// `stream` reaches this call. On a connected route this call waits for no other rank. It does nothing if
   /// posts_receives() is false.
   virtual void post_receive(void* /*data*/, std::size_t /*bytes*/, int /*peer*/, DeviceStream& /*stream*/,
                             const std::string& /*what*/) {}
-  /// Prepares routes for messages. All ranks of the run pass the same routes in the same order, and the two
-  /// ends of a new route wait for each other. On a route that was not connected, the first send may wait for
-  /// its receive; on a connected route a send never waits for its receiver.
+  /// Connects routes before messages use them. All ranks of the run pass the same routes in the
+  /// same order, and the two ends of a new route wait for each other. On a route that was not connected, the
+  /// first send may wait for its receive; on a connected route a send never waits for its receiver.
   virtual void connect(const std::vector<RankRoute>&) {}
 
   /// Sets data[i] = sum over the group's ranks of data[i]. All ranks of the group get the same bits.
@@ -138,14 +138,15 @@ class Communicator {
                                                    void* output, const RankGroup& group,
                                                    DeviceStream& stream) = 0;
   /// Makes later work in `stream` wait for a collective that start() began. All ranks finish the collectives
-  /// of a group in the order of their start(), each once.
+  /// of a group once each, in the order of start().
   virtual void finish(StartedCollective& started, DeviceStream& stream) = 0;
 
-  /// Returns a function that gives the time, on the clock of DeviceEvent::time(), at which the data of the
-  /// last receive had arrived or all ranks had entered the last collective; 0 before the first one. Work
-  /// before that call is not included. For a collective between processes, the function gives the time at
-  /// which this rank entered; the latest of all ranks' answers is the time at which all had entered. If
-  /// streams run behind their threads, this call does not wait; the returned function waits for the device.
+  /// Returns a function that gives the arrival time of the last receive or collective: when the data of the
+  /// receive had arrived, or all ranks had entered the collective. The time is on the clock of
+  /// DeviceEvent::time(); it is 0 before the first receive or collective. For a collective between processes,
+  /// the function gives the time at which this rank entered; the latest of all ranks' times is the time at
+  /// which all had entered. If streams run behind their threads, arrival() does not wait; the returned
+  /// function waits for the device.
   virtual Arrival arrival() const = 0;
   Nanoseconds last_arrival() const { return arrival()(); }
 
@@ -155,9 +156,9 @@ class Communicator {
 
 // Every communicator uses these functions to check its callers.
 
-/// Checks a peer.
-/// @throws Error (internal) "rank 0 sends a letter to rank 7: ..." if the peer is this rank or is not a rank
-/// of the run. `does` is "sends a letter to".
+/// Checks that `peer` is another rank of the run.
+/// @throws Error (internal) "rank 0 sends a letter to rank 7: ..." if it is not. In this example, `does` is
+/// "sends a letter to".
 void require_peer(const Communicator& communicator, int peer, const std::string& does);
 
 /// Returns the index of the communicator's rank in the group.

@@ -62,13 +62,13 @@ class Buffer {
   std::size_t bytes_;
 };
 
-/// A DeviceEvent marks a point in a stream. It may be recorded again; waiting for it then waits for the
-/// latest recording.
+/// A DeviceEvent marks a point in a stream. It may be recorded again; a later wait then waits for the latest
+/// recording.
 class DeviceEvent {
  public:
   virtual ~DeviceEvent() = default;
-  /// Waits until the device reaches the event and returns that time, on a clock that all ranks of the run
-  /// share.
+  /// Waits until the device reaches the event, and returns the time at which it did. All ranks of the run
+  /// share the clock.
   /// @throws Error (internal) if the event was not recorded.
   virtual Nanoseconds time() = 0;
 };
@@ -85,7 +85,7 @@ class DeviceStream {
   /// Waits until all work in the stream is done. @throws Error (internal) if the device reports a failure.
   virtual void synchronize() = 0;
 
-  /// Copies from the host. The source may be reused as soon as the call returns.
+  /// Copies from host memory. The source may be reused as soon as the call returns.
   virtual void copy_to_device(void* destination, const void* source, std::size_t bytes) = 0;
   virtual void copy_to_host(void* destination, const void* source, std::size_t bytes) = 0;
   virtual void copy(void* destination, const void* source, std::size_t bytes) = 0;
@@ -96,8 +96,8 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual std::string name() const = 0;  ///< "host", "NVIDIA H200"
-  /// Returns whether every call completes its work before it returns and accepts any host memory. If so,
-  /// threads do not run ahead of the device, and a thread that waits for another's work sleeps.
+  /// Returns whether every call completes its work before it returns, and accepts any host memory. If so,
+  /// threads do not run ahead of the device, and a thread that waits for another thread's work sleeps.
   virtual bool is_synchronous() const { return false; }
   /// Prepares the calling thread. Every thread must call it before it uses the device, its streams or its
   /// kernels.
@@ -116,8 +116,8 @@ class Device {
   /// Returns kernels that run on `stream`, which must outlive them.
   virtual std::unique_ptr<Kernels> make_kernels(DeviceStream& stream, DType dtype) = 0;
 
-  virtual Bytes in_use() const = 0;       ///< bytes that this rank has allocated now
-  virtual Bytes most_in_use() const = 0;  ///< the max since reset_most_in_use()
+  virtual Bytes in_use() const = 0;       ///< bytes that this rank holds now
+  virtual Bytes most_in_use() const = 0;  ///< max of in_use() since reset_most_in_use()
   virtual void reset_most_in_use() = 0;
 };
 

@@ -18,11 +18,11 @@ struct GpuInfo {
   Bytes free_memory;
 };
 
-/// Returns the number of CUDA devices. All CUDA code of the backend calls this first, because it sets two
-/// environment variables that CUDA reads at its first call. CUDA_DEVICE_MAX_CONNECTIONS asks for the max
-/// number of hardware queues; otherwise streams of different ranks would wait for each other.
-/// CUDA_MODULE_LOADING loads all code at once; otherwise the first launch of each kernel would wait for all
-/// other kernels. Variables that are already set are not changed.
+/// Returns the number of CUDA devices. All CUDA code of the backend calls this function first, because the
+/// function sets two environment variables that CUDA reads at its first call. CUDA_DEVICE_MAX_CONNECTIONS
+/// asks for the max number of hardware queues; otherwise streams of different ranks would wait for each
+/// other. CUDA_MODULE_LOADING loads all code at once; otherwise the first launch of each kernel would wait
+/// for all other kernels. Variables that are already set are not changed.
 /// @throws the errors of cuda_devices()
 int cuda_device_count();
 

@@ -1,5 +1,5 @@
-// A RankGuide makes one rank's kernel calls use the variants chosen for the step, and times some of the
-// calls.
+// A RankGuide selects, for each kernel call of one rank, the variant chosen for the step, and times some of
+// the calls.
 #pragma once
 
 #include <chrono>
@@ -13,8 +13,8 @@ namespace dflop {
 
 /// A RankGuide gets its choices from RankKernels. It times calls on the host's clock, which is correct only
 /// on devices that finish the work before the call returns. Choices for other devices contain no trials, so
-/// nothing is timed there. Only one call is open at a time, because no operation calls another. A call that
-/// throws is never closed; the next call replaces it.
+/// nothing is timed on them. Only one call is open at a time, because no operation calls another. A call that
+/// throws is never closed with after(); the next call replaces it.
 class RankGuide final : public KernelGuide {
  public:
   /// `dtype` is the precision of the rank's kernels; KernelCall does not contain it.

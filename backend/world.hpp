@@ -18,12 +18,12 @@
 namespace dflop {
 
 /// A ComputeTurn makes ranks take turns computing if a device has fewer cores than ranks. Otherwise ranks
-/// would slow each other down while they compute, and the measured durations would depend on how many others
-/// ran at the same time. All ranks of a tp group share a turn; they begin and end it together.
+/// would slow each other down while they compute, and the measured durations would depend on the number of
+/// ranks that ran at the same time. All ranks of a tp group share a turn; they begin and end it together.
 struct ComputeTurn {
   /// Waits for the turn and returns the time at which this rank got its cores, on the clock of
-  /// DeviceEvent::time(). The time until its thread wakes up counts as this rank's time.
-  /// @throws the errors of Communicator's calls.
+  /// DeviceEvent::time(). The time until the rank's thread wakes up counts as the rank's own time.
+  /// @throws what Communicator's calls throw.
   std::function<Nanoseconds()> begin;
   /// Ends the turn. Call it before waiting for another tp group.
   std::function<void()> end;
@@ -31,19 +31,19 @@ struct ComputeTurn {
 
 /// WorldOptions holds the options of all devices; each World ignores the options of the others.
 struct WorldOptions {
-  Seconds timeout{60};               ///< how long a rank waits for another before the run fails
-  std::optional<Bytes> memory = {};  ///< limit of each rank; none: the device's memory
-  int cores = 0;                     ///< of the host: how many compute at a time; 0: ranks take no turns
-  bool partition = false;            ///< of a GPU: each rank gets its own multiprocessors
-  int device_cores = 1;              ///< of the host: cores of each device, all of which its ranks use
-  /// Ranks from this number on share devices with the ranks before it, whose share of each device is
-  /// first_share (the encoder's share in a shared plan). 0: each rank has its own device; with `partition`,
-  /// an equal part of the GPU.
+  Seconds timeout{60};               ///< max time that a rank waits for another before the run fails
+  std::optional<Bytes> memory = {};  ///< limit of each rank; nullopt: the device's memory
+  int cores = 0;                     ///< host: how many cores compute at a time; 0: ranks take no turns
+  bool partition = false;            ///< GPU: each rank gets its own multiprocessors
+  int device_cores = 1;              ///< host: cores of each device, all of which its ranks use
+  /// Ranks from this number on share devices with the ranks before it. The earlier rank's share of each
+  /// device is first_share (in a shared plan, the encoder's share). 0: each rank has its own device or, with
+  /// `partition`, an equal part of the GPU.
   int shared_devices = 0;
   double first_share = 0;
   AttentionOptions attention = {};  ///< on GPUs
-  /// This is the host's Device::row_alignment(). Padding does not speed up the host's products and changes
-  /// the order of their sums, and so their bits. Only tests set more than 1.
+  /// This is the host's Device::row_alignment(). Only tests set more than 1: padding does not speed up the
+  /// host's products, and it changes the order of their sums and so their bits.
   int row_alignment = 1;
 };
 
@@ -57,11 +57,11 @@ class World {
   /// 13.0"; empty if there are none.
   virtual std::string software() const { return {}; }
   virtual int ranks() const = 0;
-  /// Returns the first rank that shares a device with an earlier rank (WorldOptions::shared_devices); 0: each
-  /// rank has its own device.
+  /// Returns the number of the first rank that shares a device with an earlier rank
+  /// (WorldOptions::shared_devices); 0 if each rank has its own device.
   virtual int shared_devices() const { return 0; }
   /// Returns the number of quanta into which a device is divided among its ranks (ProfileTables::quanta); 0
-  /// if speed does not depend on quanta because ranks get the whole device.
+  /// if ranks get the whole device, so that speed does not depend on quanta.
   virtual int quanta() const { return 0; }
   /// Returns the part of the device on which only this rank computes: "3 cores", "48 multiprocessors"; empty
   /// if the part is not fixed.
@@ -85,16 +85,16 @@ class World {
   /// Returns whether this process runs rank 0. Only that process prints, writes files and makes schedules.
   bool leads() const { return local_ranks().front() == 0; }
 
-  /// Returns the bytes of all processes, by rank, in the leading process, and nothing in the others. All
-  /// processes must call gather() and broadcast() in the same order. With a single process the result is its
-  /// own bytes.
-  /// @throws like Communicator: Aborted if the run has ended, Error (internal) on timeout
+  /// In the leading process, returns the bytes of all processes, by rank; in the other processes, returns an
+  /// empty vector. All processes must call gather() and broadcast() in the same order. With a single process
+  /// the result is its own bytes.
+  /// @throws Aborted if the run has ended, Error (internal) on timeout, as in Communicator
   virtual std::vector<std::string> gather(std::string bytes) { return {std::move(bytes)}; }
   /// Returns the leading process's bytes in every process.
   virtual std::string broadcast(std::string bytes) { return bytes; }
 
-  /// Returns the offset to add to this process's DeviceEvent::time() to get a time on the leading process's
-  /// clock.
+  /// Returns the offset between clocks: this process's DeviceEvent::time() plus the offset is the time on the
+  /// leading process's clock.
   virtual Nanoseconds clock_offset() { return Nanoseconds{0}; }
 
   /// Ends the run in all other processes and tells them the reason.
@@ -103,8 +103,8 @@ class World {
 
 /// Runs `work` in all processes of a world. If it fails in one process, the call fails in all of them, so no
 /// process waits for another. All processes must call it.
-/// @throws the exception of `work` if it failed in this process; otherwise an Error of the same kind as that
-/// of the first process that failed
+/// @throws the exception of `work` if it failed in this process; otherwise an Error of the same kind as the
+/// error of the first process that failed
 void do_in_all(World& world, const std::function<void()>& work);
 
 /// A LocalRank holds the device, communicator, stream and kernels of a rank in this process.
@@ -121,8 +121,8 @@ struct LocalRank {
 struct RankWork {
   std::function<void(std::size_t rank)> prepare;
   std::function<void(std::size_t rank)> run;  ///< starts when `prepare` has returned or failed on all ranks
-  /// This is called in the rank's thread if the rank itself fails, so that the others stop waiting. It is not
-  /// called for Aborted, which reports another rank's failure.
+  /// This is called in the rank's thread if the rank itself fails, so that other ranks stop waiting. It is
+  /// not called for Aborted, which reports another rank's failure.
   std::function<void(std::size_t rank, const std::string& message)> on_failure;
 };
 

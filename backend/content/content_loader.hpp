@@ -32,8 +32,8 @@ class ContentLoader final : public Contents {
   ContentLoader(const ContentLoader&) = delete;
   ContentLoader& operator=(const ContentLoader&) = delete;
 
-  /// Starts loading the samples of a batch that are not loaded yet. Samples that the latest two calls
-  /// requested are kept; others are dropped.
+  /// Starts loading those samples of a batch that are not loaded yet. Drops all samples that neither this
+  /// call nor the previous one requested.
   void begin(const std::vector<ContentRequest>& batch);
 
   /// Drops all contents, so that an idle loader holds no memory. Samples that are still loading stay until a
@@ -44,11 +44,11 @@ class ContentLoader final : public Contents {
   /// @throws the exception of a sample that failed to load
   Seconds wait(const std::vector<ContentRequest>& batch);
 
-  /// These return loaded content. @throws Error (internal) for a sample that is not loaded
+  /// Return loaded contents. @throws Error (internal) for a sample that is not loaded
   std::shared_ptr<const EncoderSequence> encoder(const Sample& sample, std::int64_t sequence,
                                                  bool values) const override;
   std::shared_ptr<const TokenSequence> tokens(const Sample& sample) const override;
-  /// Works for all samples of the data set, loaded or not.
+  /// Returns the number of a sample's targets. It works for all samples of the data set, loaded or not.
   std::int64_t trained_tokens(const Sample& sample) const override;
 
  private:

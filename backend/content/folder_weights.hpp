@@ -20,8 +20,8 @@ class FolderWeights final : public WeightSource {
   /// Opens the folder's files. @throws the errors (input) of WeightsFolder and StoredNames
   FolderWeights(const ModelSpec& model, const std::string& folder);
 
-  /// Returns the names of the folder's tensors that the model does not use, such as unused norms, or biases
-  /// although config.json says that there are none.
+  /// Returns the names of the folder's tensors that the model does not use, such as norms, or biases that the
+  /// model lacks according to config.json.
   std::vector<std::string> unused(const ModelSpec& model) const;
 
   /// @throws Error (input) for a tensor that is missing or whose shape differs from the model's

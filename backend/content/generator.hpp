@@ -14,27 +14,27 @@
 
 namespace dflop {
 
-/// An Answer holds the tokens of a sample's first answer and of the model's.
+/// An Answer holds the tokens of a sample's own first answer and of the model's answer.
 struct Answer {
-  std::vector<std::int32_t> expected;  ///< the first run of trained tokens
+  std::vector<std::int32_t> expected;  ///< the sample's first run of trained tokens
   std::vector<std::int32_t> found;
 };
 
 /// A Generator holds a whole model on one rank: weights, gradients and almost no optimizer states.
 class Generator {
  public:
-  /// Takes weights from a source or, if that is null, draws them from `seed`. The rank must be alone in its
-  /// tp group. Model and rank must outlive the generator. @throws the errors (input) of StageModule;
-  /// OutOfMemory
+  /// Takes weights from `weights` or, if it is null, draws them from `seed`. The rank must be alone in its tp
+  /// group. Model and rank must outlive the generator. @throws the errors (input) of StageModule; OutOfMemory
   Generator(const ModelSpec& model, const RankContext& rank, std::uint64_t seed, const WeightSource* weights);
 
   /// Answers a sample from its prompt: everything before the first trained token. Each new token is the one
   /// with the largest logit among the ids below `vocabulary`, because a model's table may have more rows than
-  /// there are tokens; of equal logits the first wins. The answer ends with the token that ends the sample's
-  /// own answer, after `most` tokens, or at the model's longest sequence.
+  /// there are tokens; among equal logits, the first id is taken. The answer ends with the token that ends
+  /// the sample's own answer, after `most` tokens, or at the model's longest sequence.
   ///
-  /// There is no cache of keys and values: each token recomputes the whole LLM sequence, so n tokens after p
-  /// take n (p + n / 2) rows. That is enough to look at some answers, but not to serve a model.
+  /// There is no cache of keys and values: each token recomputes the whole LLM sequence, so n new tokens
+  /// after a prompt of p tokens compute n (p + n / 2) rows. That is enough to look at some answers, but not
+  /// to serve a model.
   /// @throws Error (input) for a sample without trained tokens
   Answer answer(const SampleContent& sample, std::int64_t most, std::int64_t vocabulary) const;
 

@@ -16,8 +16,8 @@ namespace dflop {
 /// other files of `from`, such as config.json and tokenizer.json but not its subfolders, are
 /// copied. Within each file, wider dtypes come first so that all numbers are aligned.
 /// @param most_file_bytes  the max size of a file's data, unless a single tensor is larger
-/// @throws Error (input) like StoredNames and CheckpointReader, and for tensors that do not fit the model;
-///         Error (output)
+/// @throws the errors (input) that StoredNames and CheckpointReader throw; Error (input) for tensors that do
+///         not fit the model; Error (output)
 void write_model_folder(const ModelSpec& model, const CheckpointReader& weights, const std::string& from,
                         const std::string& to, std::uint64_t most_file_bytes = kMaxFileBytes);
 

@@ -1,4 +1,5 @@
-// SampleNeeds find the samples of a batch that the ranks of one process read, so that it decodes no others.
+// SampleNeeds find the samples of a batch that the ranks of one process read, so that the process decodes no
+// other samples.
 #pragma once
 
 #include <compare>
@@ -15,8 +16,8 @@ namespace dflop {
 /// A SampleNeed says how much of a sample is read.
 enum class SampleNeed : std::uint8_t {
   none,
-  shape,   ///< tokens and places, but not the encoder's input values
-  values,  ///< all
+  shape,   ///< tokens and positions, but not the encoder's input values
+  values,  ///< everything
 };
 
 class SampleNeeds {

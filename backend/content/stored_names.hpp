@@ -10,21 +10,22 @@
 
 namespace dflop {
 
-/// A StoredPart is a tensor of a transformers folder that holds some rows of a tensor here.
+/// A StoredPart is a tensor of a transformers folder that holds some rows of one of this project's tensors
+/// ("here").
 struct StoredPart {
   std::string name;
   std::int64_t rows = 0;                 ///< rows of the tensor here
   std::vector<std::int64_t> shape = {};  ///< stored shape
-  bool absent = false;                   ///< not stored, and zeros here: key biases of models that have none
-  /// Stored columns of a convolution are ordered by value and then tap; columns here are ordered by tap and
-  /// then value.
+  bool absent = false;  ///< not stored, and zeros here: key biases of models without key biases
+  /// For a convolution, this is the number of its taps. Stored columns are ordered by value and then tap;
+  /// columns here are ordered by tap and then value.
   int taps = 1;
 };
 
 /// StoredNames hold the tensor names of one model in one folder. Prefixes differ between versions of
-/// transformers. InternVL as published by OpenGVLab uses the names of its own code
-/// (modeling_internvl_chat.py, modeling_intern_vit.py; transformers' convert_internvl_weights_to_hf.py lists
-/// both).
+/// transformers. InternVL models published by OpenGVLab use the names of their own code
+/// (modeling_internvl_chat.py, modeling_intern_vit.py). transformers' convert_internvl_weights_to_hf.py lists
+/// both kinds of names.
 class StoredNames {
  public:
   /// Finds the folder's prefixes. `has` says whether the folder has a tensor.

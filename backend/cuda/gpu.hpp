@@ -1,5 +1,5 @@
-// A CudaGpu is one GPU that several ranks share: they use its memory pool, its events and the events' clock,
-// and each rank has its own streams. Include this header only in sources that are built with the CUDA
+// A CudaGpu is one GPU that several ranks share. All ranks use its memory pool, its events and the events'
+// clock; each rank has its own streams. Include this header only in sources that are built with the CUDA
 // toolkit.
 #pragma once
 
@@ -37,17 +37,17 @@ class CudaGpu : public std::enable_shared_from_this<CudaGpu> {
   /// Makes the GPU the calling thread's current device, which most CUDA calls need.
   void use() const;
 
-  /// Returns memory that is valid once `stream` reaches this call. If the GPU has too little memory, it waits
-  /// for all streams that have allocated memory and tries again, then returns null. It does not wait for
-  /// other streams, because a send may stay in them until it is received. `bytes` must not be 0. Before a
-  /// stream is destroyed, forget() must be called.
+  /// Returns memory that is valid once `stream` reaches this call. If the GPU has too little memory, the call
+  /// waits for all streams that have allocated memory and tries again; if that fails, too, it returns null.
+  /// It does not wait for other streams, because a send may stay in them until it is received. `bytes` must
+  /// not be 0. Before a stream is destroyed, forget() must be called.
   void* allocate(std::size_t bytes, cudaStream_t stream);
   void forget(cudaStream_t stream);
   /// Frees memory once `stream` reaches this call.
   static void free(void* data, cudaStream_t stream) noexcept { cudaFreeAsync(data, stream); }
   Bytes free_memory() const;
-  /// Returns the pool of allocate(). Using it everywhere keeps a second pool from holding memory that this
-  /// one needs.
+  /// Returns the memory pool that allocate() uses. All code uses this one, because a second pool would hold
+  /// memory that this one needs.
   cudaMemPool_t pool() const { return pool_; }
 
   std::shared_ptr<CudaEvent> make_event();
@@ -132,8 +132,8 @@ class CudaStaging {
   void copy_to_device(void* destination, const void* source, std::size_t bytes, cudaStream_t stream);
 
  private:
-  /// The pictures of a microbatch fit in, such as 20 MB for 8,300 patches of 1,176 values in bf16, so the
-  /// host can enqueue a microbatch's kernels while the device runs the previous one.
+  /// The ring has capacity for the pictures of a microbatch, such as 20 MB for 8,300 patches of 1,176 values
+  /// in bf16. So the host can enqueue a microbatch's kernels while the device runs the previous microbatch.
   static constexpr std::size_t kCapacity = std::size_t{64} << 20;
   static constexpr std::size_t kPiece = std::size_t{4} << 20;
 

@@ -13,7 +13,7 @@ class RingPlaces {
   /// `capacity` is in bytes, a multiple of kAlignment.
   explicit RingPlaces(std::size_t capacity) : capacity_(capacity) {}
 
-  /// Returns the offset of a contiguous place of `bytes` bytes, at least 1; none if it does not fit until
+  /// Returns the offset of a contiguous place of `bytes` bytes, at least 1; nullopt if it fits only after
   /// older places are freed.
   std::optional<std::size_t> take(std::size_t bytes) {
     const std::size_t size = (bytes + kAlignment - 1) / kAlignment * kAlignment;

@@ -4,8 +4,8 @@
 
 namespace dflop {
 
-/// Returns the result of take(). As long as that is null, it calls the next remedy, in order, and tries
-/// take() again. Returns null if no remedy helps.
+/// Returns the result of take(). While the result is null, calls the next of `remedies` and tries take()
+/// again. Returns null if no remedy helps.
 template <typename Take, typename... Remedies>
 void* take_or_remedy(const Take& take, const Remedies&... remedies) {
   void* data = take();

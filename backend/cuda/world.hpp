@@ -21,7 +21,8 @@ struct HostSum;
 /// kPartitionName ends the device's name in a World that partitions the GPU among ranks.
 inline constexpr std::string_view kPartitionName = " multiprocessors a rank";
 
-/// Returns how many of a GPU's groups of multiprocessors each rank gets; all get the same number.
+/// Returns the number of a GPU's groups of multiprocessors that each rank gets, which is the same for all
+/// ranks.
 /// @throws Error (input) for more ranks than groups
 inline int groups_of_a_rank(int ranks, int groups) {
   if (ranks <= groups) return groups / ranks;
@@ -37,10 +38,10 @@ struct GroupRange {
   bool operator==(const GroupRange&) const = default;
 };
 
-/// Returns the groups of each rank; ranks do not share groups. If each rank has its own device, all ranks get
-/// the same number. If the second half of the ranks shares the devices of the first half, all devices get the
-/// same number of groups. The first rank of a device then gets encoder_quanta() of `first_share`, and the
-/// second rank gets the rest. Leftover groups are unused.
+/// Returns the groups of multiprocessors of each rank; ranks do not share groups. If each rank has its own
+/// device (`shared_devices` is 0), all ranks get the same number of groups. If the second half of the ranks
+/// shares the devices of the first half, all devices get the same number. The first rank of a device then
+/// gets encoder_quanta() of `first_share`, and the second rank gets the rest. Leftover groups are unused.
 /// @throws Error (input) for more ranks than groups
 inline std::vector<GroupRange> groups_of_ranks(int ranks, int shared_devices, double first_share,
                                                int groups) {
@@ -68,28 +69,29 @@ class CudaPartition {
   virtual void* make_stream(int rank) = 0;
 };
 
-/// Makes the parts of groups_of_ranks() from a single split of the GPU, so that they are disjoint.
+/// Makes a partition of GPU `gpu` as groups_of_ranks() divides it. The GPU is split only once, so that the
+/// parts are disjoint.
 /// @throws Error (no_device) if the driver or toolkit has no green contexts (13.0 or newer needed), Error
 /// (input) like groups_of_ranks().
 std::shared_ptr<CudaPartition> make_cuda_partition(int gpu, int ranks, const WorldOptions& options);
 
 struct CudaDeviceOptions {
   int rank = 0;                              ///< for messages
-  std::optional<Bytes> memory;               ///< the max in use at once; none: the GPU's free memory
-  std::shared_ptr<CudaPartition> partition;  ///< of the multiprocessors, by rank; null: all are shared
+  std::optional<Bytes> memory;               ///< max memory in use at once; nullopt: the GPU's free memory
+  std::shared_ptr<CudaPartition> partition;  ///< of the multiprocessors among ranks; null: all are shared
   AttentionOptions attention = {};
 };
 
 /// Makes a device whose streams run behind the calling thread. Buffers are freed in the order of the rank's
 /// first stream, so work that reads them may still be pending; other streams wait for the first one whenever
-/// memory is allocated or freed. in_use() counts requested bytes, at the point that the rank's thread has
-/// reached. The source of a copy to the device may be reused when the call returns.
+/// memory is allocated or freed. in_use() counts the bytes that the rank's thread has requested so far. The
+/// source of a copy to the device may be reused when the call returns.
 ///
-/// Buffers, streams and events may outlive the device. When the device and all its buffers and streams are
-/// gone, the destructor of the last one waits for the rank's work. Streams accept only GPU events.
+/// Buffers, streams and events may outlive the device. When the device, its buffers and its streams
+/// are all destroyed, the last destructor waits for the rank's work. Streams accept only GPU events.
 std::unique_ptr<Device> make_cuda_device(std::shared_ptr<CudaGpu> gpu, const CudaDeviceOptions& options);
 
-/// A sum has at most this many inputs and at most this many outputs.
+/// A sum on the GPU has at most this many inputs and at most this many outputs.
 inline constexpr int kMaxCudaSummands = 64;
 
 /// Runs ThreadCommunicator::add_up() on memory of the current device, in order on `stream`, a cudaStream_t.
@@ -102,13 +104,13 @@ std::string attention_software(const AttentionOptions& options);
 
 /// Makes a World whose threads meet on the host and then enqueue their work in streams that wait for each
 /// other's events. A call returns when its partners have joined, not when its work is done. A send copies its
-/// data and waits for nobody. Sums are taken in the group's order, f32 and f64 in their own precision, bf16
-/// in f32 and rounded once. They have the same bits in every run, and the same as on the host.
+/// data and waits for nobody. Sums are taken in the group's order: f32 and f64 in their own precision, bf16
+/// in f32 and rounded once. Their bits are the same in every run, and the same as on the host.
 ///
-/// In addition to the errors of Communicator, a receive whose size differs from the send's and collectives
-/// that differ end the run, as in HostWorld. With `partition`, ranks have their own multiprocessors: the same
-/// number each, or their shares if two ranks share a device. Otherwise all ranks share all multiprocessors.
-/// `timeout` is the max time that a rank's thread waits for another's.
+/// As in HostWorld, the run also ends if a receive and its send differ in size, or if ranks call different
+/// collectives. With `partition`, each rank has its own multiprocessors: the same number for all ranks or, if
+/// two ranks share a device, the number for their shares. Otherwise all ranks share all multiprocessors.
+/// `timeout` is the max time that a rank's thread waits for another rank's thread.
 /// @throws Error (no_device) without a GPU, Error (usage) for more than 64 ranks, Error (input) for a
 /// partition with more ranks than parts, Error (internal) for shared devices without a partition.
 std::unique_ptr<World> make_cuda_world(int ranks, const WorldOptions& options = {});

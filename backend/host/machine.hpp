@@ -16,8 +16,9 @@ namespace dflop {
 /// Returns the processor's vector instruction sets that kernels use: "portable, avx2".
 std::string host_isa();
 
-/// Sorts processors: first one of each core, then the others, which share a core with one of the first
-/// (hyperthreads). core_of() returns the same number for processors of the same core.
+/// Sorts processors: first one processor of each core, then the remaining processors (hyperthreads), each of
+/// which shares a core with one of the first. core_of() returns the same number for processors of the same
+/// core.
 std::vector<int> cores_first(const std::vector<int>& processors, const std::function<int(int)>& core_of);
 
 /// Returns the processors that the calling thread may use, in the order of cores_first(); empty if the system
@@ -28,7 +29,8 @@ std::vector<int> usable_processors();
 void stay_on_processor(int processor);
 
 /// A HostBudget counts the machine's memory that all ranks of a host run have allocated. It is needed because
-/// systems promise more memory than they have and kill a process that uses it. It is thread-safe.
+/// an operating system promises more memory than it has, and kills a process that uses that memory. It is
+/// thread-safe.
 class HostBudget {
  public:
   explicit HostBudget(Bytes all) : left_(all.count) {}
@@ -43,7 +45,7 @@ class HostBudget {
 };
 
 /// Returns the memory that can be used now without swapping (MemAvailable), less one sixteenth for the
-/// process's other needs; none if the system does not report it.
+/// process's other needs; nullopt if the system does not report it.
 std::optional<Bytes> available_host_memory();
 
 }  // namespace dflop

@@ -1,4 +1,4 @@
-// A HostRun connects the rank threads of one process: it holds their messages, their collectives and what
+// A HostRun connects the rank threads of one process: it holds their messages and collectives, and knows what
 // each thread waits for.
 #pragma once
 
@@ -24,7 +24,7 @@ namespace dflop {
 struct HostMessage {
   std::unique_ptr<Buffer> data;
   std::string what;
-  std::shared_ptr<DeviceEvent> ready;  ///< when the data are ready; null: at posting
+  std::shared_ptr<DeviceEvent> ready;  ///< recorded when the data are ready; null: ready when posted
   Nanoseconds posted{};                ///< on the host's clock
 };
 
@@ -32,9 +32,9 @@ struct HostMessage {
 struct HostPart {
   const void* input = nullptr;
   void* output = nullptr;
-  /// If streams run behind their threads, `come` marks when the input is ready, and `done` marks when this
-  /// rank's share is done; `done` is recorded before the rank leaves. Null: the thread itself reaches these
-  /// points in time.
+  /// These events are set if streams run behind their threads. `come` marks the time at which the input is
+  /// ready, and `done` the time at which this rank's share is done; `done` is recorded before the rank
+  /// leaves. If they are null, these are the times at which the thread itself gets there.
   std::shared_ptr<DeviceEvent> come;
   std::shared_ptr<DeviceEvent> done;
 };
@@ -42,29 +42,29 @@ struct HostPart {
 /// A HostCollective is one collective of a group's ranks. Its work is divided into one share per rank.
 /// Between come() and leave(), its parts do not change and their memory stays valid.
 struct HostCollective {
-  CollectiveCall call;                         ///< as passed by the rank that came first
+  CollectiveCall call;                         ///< as passed by the rank that joined first
   std::vector<std::int32_t> ranks;             ///< in the group's order
-  std::vector<std::optional<HostPart>> parts;  ///< by index in the group; none until that rank comes
-  int first_rank = 0;                          ///< the rank that came first
+  std::vector<std::optional<HostPart>> parts;  ///< by index in the group; nullopt until that rank joins
+  int first_rank = 0;                          ///< the rank that joined first
   std::size_t come = 0;
   std::size_t taken = 0;    ///< shares, by take_share()
   std::size_t done = 0;     ///< shares
-  Nanoseconds all_there{};  ///< when the last rank came, on the host's clock
+  Nanoseconds all_there{};  ///< when the last rank joined, on the host's clock
 };
 
 /// A HostRun is shared by all rank threads and is thread-safe. The first failure ends the run: the thread
 /// that finds it gets an Error (internal), and all others get Aborted with its message.
 class HostRun {
  public:
-  /// With `cores` above 0, ranks take turns to compute on that many cores; with 0 they take no turns.
+  /// If `cores` is above 0, ranks take turns to compute on that many cores; if it is 0, they take no turns.
   /// @throws Error (internal) if there are no ranks, for negative cores, or for a timeout that is not
   /// positive or over a year.
   HostRun(int ranks, Seconds timeout, int cores = 0);
 
   int ranks() const { return static_cast<int>(ranks_.size()); }
 
-  /// These announce that a rank begins or ends.
-  /// @throws Error (internal) for a rank that does not exist or has begun before.
+  /// begin() and end() announce that a rank begins or ends.
+  /// @throws Error (internal) for a rank that does not exist or has already begun.
   void begin(int rank);
   void end(int rank);
 
@@ -75,21 +75,22 @@ class HostRun {
   /// Waits for the next message from source to destination, which must have `bytes` bytes.
   HostMessage take(int source, int destination, std::size_t bytes, const std::string& what);
 
-  /// Adds a rank's part to its group's next collective that the rank has not joined. `place` is the rank's
-  /// index in the group.
+  /// Joins a collective: adds a rank's part to the group's first collective that this rank has not joined
+  /// yet. `place` is the rank's index in the group.
   std::shared_ptr<HostCollective> come(const RankGroup& group, std::size_t place, const CollectiveCall& call,
                                        const HostPart& part);
-  /// Waits until all other ranks have come.
+  /// Waits until all other ranks have joined.
   void wait_for_all(int rank, const HostCollective& collective);
-  /// Returns a share that no rank has taken, or none if all are taken.
+  /// Takes and returns a share that no rank has taken; nullopt if all shares are taken.
   std::optional<std::size_t> take_share(HostCollective& collective);
-  /// Announces that a share is done, or that it never will be because its rank has failed.
+  /// Announces that a share is done, or that it will never be done because its rank has failed.
   void end_share(HostCollective& collective);
   /// Waits until all shares are done; then the ranks may reuse their parts' memory. Never throws: once all
-  /// ranks have come, all shares get done even if the run ends.
+  /// ranks have joined, all shares get done even if the run ends.
   void leave(int rank, HostCollective& collective);
 
-  /// These implement a rank's turns (ComputeTurn). join_turns() returns whether the rank must take turns.
+  /// These functions implement a rank's turns (ComputeTurn). join_turns() returns whether the rank must take
+  /// turns.
   bool join_turns(int rank, const RankGroup& tp);
   Nanoseconds begin_turn(int rank);
   void end_turn(int rank);
@@ -130,10 +131,10 @@ class HostRun {
   const Nanoseconds timeout_;
   std::deque<RankState> ranks_;                // a deque, because condition variables cannot be moved
   std::vector<std::deque<HostMessage>> mail_;  // by source * ranks + destination
-  /// This holds, by group and in order, the collectives to which not all ranks have come.
+  /// This holds, by group and in order, the collectives that some ranks have not joined yet.
   std::map<std::vector<std::int32_t>, std::deque<std::shared_ptr<HostCollective>>> open_;
   std::optional<std::string> end_reason_;  // why the run ended
-  std::optional<HostCores> cores_;         // none: ranks take no turns
+  std::optional<HostCores> cores_;         // nullopt: ranks take no turns
 };
 
 }  // namespace dflop

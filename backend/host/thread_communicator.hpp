@@ -22,7 +22,7 @@ struct HostSum {
 /// collective among them. Derived classes move and add bytes on their device.
 class ThreadCommunicator : public Communicator {
  public:
-  /// Makes a rank's endpoint. @throws Error (internal) if the rank has begun before.
+  /// Makes a rank's endpoint. @throws Error (internal) if the rank has already begun.
   ThreadCommunicator(std::shared_ptr<HostRun> run, int rank);
   ~ThreadCommunicator() override;
   ThreadCommunicator(const ThreadCommunicator&) = delete;
@@ -45,24 +45,24 @@ class ThreadCommunicator : public Communicator {
  protected:
   /// Returns a copy of the data, made when the stream reaches this call.
   virtual HostMessage pack(const void* data, std::size_t bytes, DeviceStream& stream) = 0;
-  /// Copies a message's data to `data` in the stream, once they are ready.
+  /// Copies a message's data to `data`, in the stream, once the message's data are ready.
   virtual void unpack(void* data, HostMessage message, DeviceStream& stream) = 0;
 
-  /// Sets the part's events before this rank comes to a collective.
+  /// Sets the part's events before this rank joins a collective.
   virtual void come(HostPart& part, DeviceStream& stream) = 0;
-  /// Runs one share of a collective's work with copy() and add_up(), after all ranks have come. The other
-  /// ranks wait for it. `place` is the rank's own index; in an all-reduce with takes_any_share() it may be
-  /// any.
+  /// Runs one share of a collective's work with copy() and add_up(), after all ranks have joined. The other
+  /// ranks wait for the share. `place` is the share's index: the rank's own index in the group or, in an
+  /// all-reduce with takes_any_share(), any rank's.
   virtual void do_share(const HostCollective& collective, std::size_t place, DeviceStream& stream);
-  /// Returns whether ranks take any share of an all-reduce that is still free, so that early ranks have added
-  /// up everything by the time the last one continues. Otherwise each rank does its own share.
+  /// Returns whether ranks take any free share of an all-reduce, so that early ranks have added up everything
+  /// by the time the last rank continues. Otherwise each rank does its own share.
   virtual bool takes_any_share() const { return false; }
-  /// Copies between two different places.
+  /// Copies between two different places in memory.
   virtual void copy(void* to, const void* from, std::size_t bytes, DeviceStream& stream) = 0;
   /// Sets outputs[.][i] = sum over k of inputs[k][i] for i in [begin, end): f32 and f64 in their own
   /// precision, bf16 in f32 and then rounded to the nearest.
   virtual void add_up(const HostSum& sum, std::size_t begin, std::size_t end, DeviceStream& stream) = 0;
-  /// Lets the stream continue when all shares are done.
+  /// Makes later work in the stream wait until all shares are done.
   virtual void go_on(const HostCollective& collective, DeviceStream& stream) = 0;
 
  private:

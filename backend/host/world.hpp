@@ -16,19 +16,19 @@ class HostRun;
 
 struct HostDeviceOptions {
   int rank = 0;                                  ///< for messages
-  std::optional<Bytes> memory;                   ///< the max in use at once; none: the machine's memory
+  std::optional<Bytes> memory;                   ///< max memory in use at once; nullopt: the machine's memory
   std::shared_ptr<HostBudget> budget = nullptr;  ///< shared by the ranks; null: no budget
-  std::optional<int> processor = {};             ///< to which the rank's thread is pinned; none: unpinned
-  /// The rank computes in this number of threads, the members of its Team; 0: in its own thread only, with
-  /// kernels that do not cut work into chunks. Members from the second on are pinned to team_processors, as
-  /// far as there are enough.
+  std::optional<int> processor = {};             ///< to which the rank's thread is pinned; nullopt: unpinned
+  /// The rank computes in this number of threads, the members of its Team. 0: it computes only in its own
+  /// thread, with kernels that do not cut work into chunks. Members from the second on are pinned to
+  /// team_processors, as long as there are processors left.
   int team = 0;
   std::vector<int> team_processors = {};
-  int row_alignment = 1;  ///< the device's row_alignment()
+  int row_alignment = 1;  ///< result of the device's row_alignment()
 };
 
 /// Makes a device whose streams run all work at once, in the calling thread. A rank is one thread and has
-/// nothing to overlap, so it needs no queues. The call that fails throws, and synchronize() has nothing to
+/// nothing to overlap, so it needs no queues. A failing call itself throws, and synchronize() has nothing to
 /// wait for. in_use() counts requested bytes.
 ///
 /// Buffers may outlive the device. Streams accept only host events.
@@ -41,9 +41,10 @@ std::unique_ptr<Device> make_host_device(const HostDeviceOptions& options);
 /// taken in the group's order, f32 and f64 in their own precision, bf16 in f32 and rounded once, so they have
 /// the same bits in every run.
 ///
-/// In addition to the errors of Communicator, a receive whose size differs from the send's, and a collective
-/// whose operation, element or count differs from the group's first rank, throw an Error (internal) that
-/// names both and ends the run for all. So does a rank that waits longer than the timeout.
+/// In addition to the errors of Communicator, two mistakes throw an Error (internal) that names both sides
+/// and ends the run for all ranks: a receive whose size differs from the send's, and a collective whose
+/// operation, element or count differs between ranks. A rank that waits longer than the timeout also ends the
+/// run.
 ///
 /// A rank that ends early, even by an exception, does not end the run: other ranks wait for it until the
 /// timeout. So code that catches a rank's failure must call abort() with the reason before it destroys the
@@ -57,20 +58,20 @@ class HostWorld final : public World {
   /// Makes a world of `ranks` ranks.
   /// @throws Error (internal) if there are no ranks, for negative cores, for a device without cores, for
   /// shared devices that are not half as many as the ranks or have only one core, and for a timeout that is
-  /// not positive or over a year.
+  /// not positive or is over a year.
   explicit HostWorld(int ranks, const WorldOptions& options = {});
 
   std::string device_name() const override { return "host"; }
   int ranks() const override { return ranks_; }
   std::unique_ptr<Device> make_device(int rank) override;
   /// Makes a rank's communicator. The rank ends when the communicator is destroyed.
-  /// @throws Error (internal) for a rank that does not exist or already has one.
+  /// @throws Error (internal) for a rank that does not exist or already has a communicator.
   std::unique_ptr<Communicator> make_communicator(int rank) override;
   int shared_devices() const override { return options_.shared_devices; }
   int quanta() const override { return options_.device_cores; }
   std::string part_of(int rank) const override;
-  /// Returns the number of cores on which ranks take turns or, if devices have several cores, the number of
-  /// devices that compute at a time. Ranks that share devices take no turns.
+  /// Returns the number of cores on which ranks take turns. If devices have several cores, returns the number
+  /// of devices that compute at a time. Ranks that share devices take no turns.
   int cores() const override { return turns_; }
   /// Makes a rank's turns. All ranks of a tp group must call it before any of them begins a turn.
   std::unique_ptr<ComputeTurn> make_turn(int rank, const RankGroup& tp) override;

@@ -1,6 +1,6 @@
-// This header declares the layers around the transformer stacks: the Connector turns encoder rows into LLM
-// tokens, the TokenEmbedding embeds text tokens, and the LmHead applies the last norm, computes logits over
-// the vocabulary (split over tp) and the loss.
+// This header declares the layers around the transformer stacks. The Connector turns encoder rows into LLM
+// tokens. The TokenEmbedding embeds text tokens. The LmHead applies the last norm, and computes the logits
+// over the vocabulary (split over tp) and the loss.
 #pragma once
 
 #include <optional>
@@ -18,14 +18,14 @@ namespace dflop {
 /// backward_input() and backward_weight(), it holds gradients instead of outputs and no longer has the
 /// connector's input and statistics.
 struct ConnectorTape {
-  NormTape norm;                  ///< of the rows that the rank holds; of selected rows: joined
-  Tensor input;                   ///< the same rows, if there is no norm
-  std::vector<Tensor> inputs;     ///< of each linear layer except the first
-  std::vector<Tensor> outputs;    ///< of each linear layer, before its activation
+  NormTape norm;                  ///< norm of the held rows or, with selection, of the joined selected rows
+  Tensor input;                   ///< if there is no norm: the rows that `norm` would hold
+  std::vector<Tensor> inputs;     ///< input of each linear layer except the first
+  std::vector<Tensor> outputs;    ///< output of each linear layer, before its activation
   RowMixer selected_back;         ///< maps gradients of selected rows to all rows
   RowMixer sent_back;             ///< maps gradients of sent rows to the connector's rows
   std::vector<Tensor> gradients;  ///< of each linear layer's output
-  std::int64_t rows = 0;          ///< of the input, on all tp ranks together
+  std::int64_t rows = 0;          ///< rows of the input, on all tp ranks together
 };
 
 /// A Connector ends the encoder and makes the rows that are sent to the LLM. Its linear layers are split over
@@ -34,17 +34,17 @@ class Connector {
  public:
   Connector(const ModelSpec& model, ParameterStore& store, const RankContext& rank);
 
-  /// Takes the rank's rows of [rows, encoder width] and returns the rows to send, [rows, LLM width], on all
-  /// tp ranks.
+  /// Takes those rows of [rows, encoder width] that the rank holds. Returns the rows to send, [rows, LLM
+  /// width], on all tp ranks.
   Tensor forward(Tensor x, const EncoderInput& input, ConnectorTape& tape) const;
-  /// Returns the gradient of x and adds to the gradients of the norm's parameters; backward_weight() adds to
-  /// all others.
+  /// Returns the gradient of x, and adds to the gradients of the norm's parameters; backward_weight() adds to
+  /// all other parameters' gradients.
   Tensor backward_input(const Tensor& d_out, ConnectorTape& tape) const;
   void backward_weight(ConnectorTape& tape) const;
 
  private:
-  /// Joined holds the rows of all tp ranks. Each row of `matrix` has the rows that the connector joins, side
-  /// by side.
+  /// Joined holds the rows of all tp ranks. A row of `matrix` consists of the rows that the connector joins
+  /// into one, side by side.
   struct Joined {
     AllRows rows;
     ConstMatrix matrix;
@@ -83,8 +83,8 @@ class TokenEmbedding {
   /// Returns the rows that the rank holds. `encoded` holds the encoder's tokens, [encoder_rows, width].
   Tensor forward(const Tensor& encoded, const LlmInput& input, TokenTape& tape) const;
   /// Returns the gradient of the encoder's tokens, adds to the table's gradient and frees the tape. This
-  /// backward is not split into input and weight parts: adding rows is cheap, while keeping them for later
-  /// would take as much memory as a layer's input.
+  /// backward is not split into an input part and a weight part: adding rows is cheap, while keeping them for
+  /// later would take as much memory as a layer's input.
   Tensor backward(const Tensor& d_held, TokenTape& tape) const;
 
  private:
@@ -104,13 +104,13 @@ struct LmHeadTape {
 /// An LmHead computes logits over the vocabulary and their cross-entropy with the targets. The forward
 /// already replaces logits by their gradients. With TransformerSpec::logits_at_once, it computes the logits
 /// of trained rows only, chunk by chunk, and the forward also runs the head's backward except for its norm.
-/// This needs no additional product; recomputing logits in the backward would add a fourth one.
+/// This needs no more than the usual three products; recomputing logits in the backward would add a fourth.
 class LmHead {
  public:
   LmHead(const ModelSpec& model, ParameterStore& store, const RankContext& rank);
 
-  /// Adds token_weight times the loss of every trained row to `loss`, [1, 1]. With chunks and `turns_back`,
-  /// which says that a backward follows, it also adds to the gradient of the head's matrix.
+  /// Adds token_weight times the loss of every trained row to `loss`, [1, 1]. If it works in chunks and a
+  /// backward follows (`turns_back`), it also adds to the gradient of the head's matrix.
   void forward(Tensor x, const LlmInput& input, double token_weight, Sums loss, LmHeadTape& tape,
                bool turns_back = true) const;
   /// Returns the logits of the given rows of x. All tp ranks together hold `all` rows of x.
@@ -122,15 +122,15 @@ class LmHead {
  private:
   /// Returns each row's max, sum and target logit over the whole vocabulary.
   SumTensor merged_parts(const Tensor& logits, Indices targets) const;
-  /// Adds the loss of the rows and returns the gradients of their logits.
+  /// Adds the loss of the rows to `loss`, and returns the gradients of their logits.
   Tensor d_logits(ConstMatrix normed, Indices targets, double token_weight, Sums loss) const;
   template <typename F>
   void for_each_chunk(std::span<const std::int32_t> targets, const F& f) const;
-  /// Adds the loss of the rows, chunk by chunk.
+  /// Adds the loss of the rows to `loss`, chunk by chunk.
   void add_loss_in_chunks(ConstMatrix normed, std::span<const std::int32_t> targets, double token_weight,
                           Sums loss) const;
-  /// Adds the loss of the rows and the gradient of the head's matrix, and returns the gradient of the rows
-  /// that the rank holds.
+  /// Chunk by chunk, adds the loss of the rows to `loss` and adds to the gradient of the head's matrix.
+  /// Returns the gradient of the rows that the rank holds.
   Tensor turn_in_chunks(ConstMatrix normed, std::span<const std::int32_t> targets, double token_weight,
                         Sums loss) const;
 

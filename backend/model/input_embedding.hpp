@@ -21,8 +21,8 @@ struct InputTape {
   Tensor first;             ///< output of the first convolution, before GELU
   Tensor joined;            ///< input of the second convolution
   Tensor second;            ///< output of the second convolution
-  IndexTensor joined_rows;  ///< thirds of `joined` that are rows of `first`
-  IndexTensor first_rows;   ///< the row of `first` for each of them
+  IndexTensor joined_rows;  ///< indices of the thirds of rows of `joined` that are rows of `first`
+  IndexTensor first_rows;   ///< for each of these thirds, its row of `first`
 };
 
 /// An InputEmbedding is the first layer of an encoder.

@@ -9,14 +9,14 @@
 
 namespace dflop {
 
-/// A Split says how the weight of a linear layer is split over tp. With rows, each rank computes some of the
-/// outputs. With columns, each rank computes a part of every output, and the parts are summed. With whole,
-/// every rank has the complete weight.
+/// A Split says how the weight of a linear layer is split over tp. If `rows` are split, each rank computes
+/// some of the outputs. If `columns` are split, each rank computes a summand of every output, and the
+/// summands are added up. `whole` means that every rank has the complete weight.
 enum class Split : std::uint8_t { rows, columns, whole };
 
 /// TpSums says which rows of a sum over tp a rank gets.
 enum class TpSums : std::uint8_t {
-  held,  ///< its shard of the rows under sequence parallelism, else all rows
+  held,  ///< the rows that the rank holds: its shard with sequence parallelism, else all rows
   all,
 };
 
@@ -41,8 +41,8 @@ class Linear {
 
  private:
   ConstMatrix bias() const;
-  /// Calls `multiply` with memory for its result. If `sum` is not null, also sums the result over tp; `sum`
-  /// names that sum in messages.
+  /// Calls `multiply` with memory for its result, and returns the result. If `sum` is not null, also sums the
+  /// result over tp; `sum` names that sum in messages.
   template <typename Multiply>
   Tensor product(std::int64_t rows, std::int64_t columns, const char* sum, const Multiply& multiply) const;
 
@@ -73,11 +73,11 @@ class Norm {
   Norm(const std::string& name, NormKind kind, double epsilon, ParameterStore& store,
        const RankContext& rank);
 
-  /// Computes the tape's output from its input. First adds `added`, if any, to the input.
+  /// Adds `added`, if any, to the tape's input, and then computes the tape's output.
   void forward(NormTape& tape, ConstMatrix added = {}) const;
-  /// Returns the gradient of the tape's input plus `added`, if any, adds to the gradients of the weights, and
-  /// frees the tape's input and statistics. Weight gradients are computed here even if backwards are split:
-  /// they cost little, and the tape need not keep data only for them.
+  /// Returns the gradient of the tape's input plus `added`, if any. Also adds to the gradients of the
+  /// weights, and frees the tape's input and statistics. Weight gradients are computed here even if backwards
+  /// are split: they cost little, and the tape need not keep data for them.
   Tensor backward(ConstMatrix dy, NormTape& tape, ConstMatrix added = {}) const;
 
  private:

@@ -1,6 +1,6 @@
 // MadeUpContents are synthetic training data: images of a few classes, and text whose answers depend on the
-// class, so that a model can learn them. The data depend only on the seed and the sample, so every rank makes
-// its own part.
+// class, so that a model can learn them. The data depend only on the seed and the sample, so every rank can
+// make the part that it needs.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,12 @@ int image_class(std::uint64_t seed, const Sample& sample);
 
 /// Returns the pixels of `patches` patches of one encoder sequence, float[patches, values], row by row. Each
 /// patch is the class's row of a Walsh-Hadamard matrix (ones and minus ones) plus uniform noise in [-0.5,
-/// 0.5). `sequence` counts as in EncoderPiece.
+/// 0.5). `sequence` is numbered as in EncoderPiece.
 std::vector<float> made_up_pixels(std::uint64_t seed, const Sample& sample, std::int64_t sequence,
                                   std::int64_t patches, int values);
 
-/// Returns such pixels for each token of the sequence, kPatchValues per token.
+/// Returns the pixels that made_up_pixels() makes for one encoder sequence of a sample: one patch of
+/// kPatchValues values per token.
 /// @throws Error (internal) if the sample does not have the sequence.
 std::vector<float> sequence_pixels(std::uint64_t seed, const Sample& sample, std::int64_t sequence);
 
@@ -41,7 +42,7 @@ std::vector<std::int32_t> text_ids(std::uint64_t seed, const Sample& sample, std
 std::vector<std::int32_t> target_ids(std::uint64_t seed, const Sample& sample, std::int64_t vocabulary);
 
 /// MadeUpContents are the synthetic contents of one seed. An LLM sequence begins with the encoder tokens,
-/// tile by tile, each the mean of some of the connector's rows; the text follows. In models with an
+/// tile by tile; each is the mean of some of the connector's rows. The text follows. In models with an
 /// architecture, a row's position on every axis is its index, and windows are runs of rows.
 class MadeUpContents final : public Contents {
  public:

@@ -28,15 +28,15 @@ enum class Initial : std::uint8_t {
   normal,
   ones,
   zeros,
-  sinusoids,  ///< of a row's position, sines before cosines, of wavelengths from 2 pi to 10,000 x 2 pi
+  sinusoids,  ///< sines, then cosines, of a row's position; wavelengths from 2 pi to 10,000 times 2 pi
               ///< (Whisper)
 };
 
 /// A Parameter is the part of one tensor that a rank holds: some ranges of rows and one range of columns. In
 /// memory, each row range or the columns may be padded with zeros, so that the rows of an activation
-/// function's output are aligned (Device::row_alignment()). Padding stays zero: an activation of zero is
-/// zero, and values that are only multiplied with zeros have zero gradients. Padding exists only in memory;
-/// values are counted without it, row by row.
+/// function's output are aligned (Device::row_alignment()). Padding stays zero, because the activation of
+/// zero is zero, and because values that are only multiplied with zeros have zero gradients. Padding exists
+/// only in memory; values are counted without it, row by row.
 struct Parameter {
   std::string name;          ///< of the whole tensor: "llm.layers.3.qkv"
   std::int64_t rows = 0;     ///< of the whole
@@ -44,17 +44,17 @@ struct Parameter {
   std::vector<Range> row_ranges;
   Range column_range;
   Initial initial = Initial::normal;
-  /// This says that every tp rank holds the whole parameter and sums its gradient over the rows that it
-  /// holds. With sequence parallelism, the gradient is then the sum over the tp ranks.
+  /// If true, every tp rank holds the whole parameter, and sums its gradient over the rows of activations
+  /// that the rank holds. With sequence parallelism, the complete gradient is then the sum over the tp ranks.
   bool by_held_rows = false;
   bool decayed = true;               ///< weight decay applies to matrices and tables, not to biases and norms
   bool frozen = false;               ///< never trained
   bool connects = false;             ///< whether it counts as the connector's and uses its learning rate
   double initial_factor = 1;         ///< factor for Initial::ones
-  Range fixed_rows = {};             ///< held rows that stay fixed: key biases of models that have none
+  Range fixed_rows = {};             ///< held rows that stay fixed: key biases of models without key biases
   std::int64_t row_multiple = 1;     ///< multiple to which each row range is padded in memory
   std::int64_t column_multiple = 1;  ///< the same for columns
-  std::int64_t offset = 0;           ///< of its first value in the flat arrays
+  std::int64_t offset = 0;           ///< offset of its first value in the flat arrays
 
   std::int64_t held_rows() const;
   std::int64_t held_columns() const { return column_range.size(); }
@@ -82,7 +82,7 @@ struct StagePlace {
 std::vector<StagePlace> stage_places(const std::vector<Stage>& stages);
 
 /// Returns the parameters that tp rank `tp_rank` of a stage holds, in a fixed order, for a device with this
-/// row_alignment().
+/// row alignment (Device::row_alignment()).
 /// @throws Error (input) if tp does not divide the heads or KV heads, if tp exceeds a width or the vocabulary
 /// size, or if tp is used with a query norm over all heads.
 std::vector<Parameter> stage_parameter_list(const ModelSpec& model, const StagePlace& place, int tp_rank,
@@ -95,11 +95,11 @@ void require_live(const ModelSpec& model);
 
 /// Checks that tp can split encoder and LLM. @throws the errors (input) of stage_parameter_list()
 void require_split(const ModelSpec& model, int encoder_tp, int llm_tp);
-/// Returns whether require_split() would pass.
+/// Returns whether tp can split encoder and LLM, that is, whether require_split() does not throw.
 bool is_splittable(const ModelSpec& model, int encoder_tp, int llm_tp);
 
-/// Checks a batch. @throws Error (input) that names a sample that expects encoder tokens but has no input for
-/// the encoder.
+/// Checks that live runs can compute a batch. @throws Error (input) that names a sample that expects encoder
+/// tokens but has no input for the encoder.
 void require_live(const ModelSpec& model, std::span<const Sample> samples);
 
 }  // namespace dflop

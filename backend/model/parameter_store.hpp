@@ -1,5 +1,5 @@
-// A ParameterStore keeps a stage's weights, gradients and optimizer states in one rank's memory. A
-// WholeTensor is assembled from the parts that the ranks of all processes hold.
+// A ParameterStore keeps a stage's weights, gradients and optimizer states in one rank's memory. The
+// WholeTensors of a model are assembled from the parts that all ranks hold.
 #pragma once
 
 #include <concepts>
@@ -33,14 +33,14 @@ struct OptimizerStep : AdamWStep {
   ModuleRates rates;
 };
 
-/// A ParameterStore holds a stage's parameters in flat arrays of equal length: the weights as kernels read
-/// them, the gradients and, for one shard, the optimizer states. If weights are less precise than sums, the
-/// optimizer states include master weights. Parameters and shards are aligned for vector accesses; the gaps,
-/// and the padding within padded parameters, are zeros.
+/// A ParameterStore holds a stage's parameters in flat arrays: the weights as kernels read them, the
+/// gradients, and one shard of the optimizer states. If weights are less precise than sums, the optimizer
+/// states include master weights. Parameters and shards are aligned for vector accesses; the gaps, and the
+/// padding within padded parameters, are zeros.
 class ParameterStore {
  public:
-  /// Takes values from a source or, if that is null, draws random values. These depend only on `seed`, the
-  /// tensor's name and the position in the tensor, not on the rank that holds them.
+  /// Takes values from `source` or, if it is null, draws random values. Random values depend only on `seed`,
+  /// the tensor's name and the position in the tensor, not on the rank that holds them.
   ParameterStore(const RankContext& rank, std::vector<Parameter> parameters, int shards, int shard,
                  std::uint64_t seed, const WeightSource* source = nullptr);
 
@@ -51,23 +51,24 @@ class ParameterStore {
   Matrix weight(const Parameter& parameter);
   Sums gradient(const Parameter& parameter);
 
-  /// Begins the gradient sums of a step without reading or writing any gradient. A parameter's first product
-  /// overwrites its gradient; gradient_to_add_to() zeroes it first if it has no sums yet;
-  /// complete_gradients() zeroes gradients that got no sums.
+  /// Begins the gradient sums of a step without reading or writing any gradient. The first product for a
+  /// parameter overwrites its old gradient; gradient_to_add_to() zeroes an old gradient first;
+  /// complete_gradients() zeroes old gradients that remain.
   void begin_gradients() { begun_.assign(list_.size(), false); }
-  /// Returns a gradient to add sums to.
+  /// Returns a gradient to which the caller adds sums. Zeroes it first if it has no sums of this step.
   Sums gradient_to_add_to(const RankContext& rank, const Parameter& parameter);
-  /// Returns whether a product must overwrite gradient(parameter) or add to it, and assumes that the caller
-  /// then writes the product.
+  /// Returns whether the next product must overwrite gradient(parameter) or be added to it. The caller must
+  /// then write the product.
   Beta enter_product(const Parameter& parameter);
   /// Returns all gradients as one row.
   Sums gradients() { return gradients_; }
   /// Completes the gradients. Call it once, after all backwards. With sequence parallelism it sums over tp
   /// the gradients that each rank has summed over its own rows only. It zeroes the gradients of fixed rows
-  /// and of parameters that no backward reached. Gradients from `end` on are already complete and may be in
-  /// use by communication; they are not touched.
+  /// and of parameters that no backward reached. Gradients from value `end` on are already complete and may
+  /// be in use by communication; they are not touched.
   void complete_gradients(const RankContext& rank, std::int64_t end);
-  /// Does the same zeroing for the values [begin, end) of gradients(), which must not need a sum over tp.
+  /// Zeroes, like complete_gradients(), the gradients of fixed rows and of parameters that no backward
+  /// reached, within the values [begin, end) of gradients(). These must not need a sum over tp.
   void zero_left_gradients(const RankContext& rank, std::int64_t begin, std::int64_t end);
 
   /// Adds the squared gradients of the parameters that `counts` selects to sum[1, 1].
@@ -81,24 +82,25 @@ class ParameterStore {
 
   /// A Kind selects values of a parameter: weights, gradients, first or second moments.
   enum class Kind : std::uint8_t { weight, gradient, moment1, moment2 };
-  /// Returns the values of this rank's part of a tensor, row after row, as f64. For weights with masters it
+  /// Returns the values of this rank's part of a tensor, row after row, as f64. If weights have masters, it
   /// returns the masters. Moments and masters outside this rank's shard are zero.
   std::vector<double> read(const RankContext& rank, const Parameter& parameter, Kind which);
   /// Returns the range of a parameter's values that this rank holds.
   Range held(const Parameter& parameter, Kind which) const;
-  /// Returns whether this rank holds all values of its parameters, not only its shard's.
+  /// Returns whether this rank holds all values of its parameters, not only its shard of them.
   bool holds_all(Kind which) const { return shards_ == 1 || !is_sharded(which); }
-  /// Sets the values of this rank's part of a tensor. Weights are rounded to their precision; their masters
+  /// Sets the values of this rank's part of a tensor. Weights are rounded to their precision; master weights
   /// are not.
   void write(const RankContext& rank, const Parameter& parameter, Kind which,
              const std::vector<double>& values);
 
-  /// Copies some values of this rank's part of a tensor, starting at `first`, without converting through f64.
-  /// All of them must be held().
+  /// Copies out.size() values of this rank's part of a tensor, starting at value `first`, without a detour
+  /// through f64. All of them must be in held().
   template <std::floating_point Real>
   void read_values(const RankContext& rank, const Parameter& parameter, Kind which, std::int64_t first,
                    std::span<Real> out);
-  /// Sets some of these values, starting at `first`, like write(). Values that are not held() are ignored.
+  /// Sets some values of this rank's part of a tensor, starting at value `first`, like write(). Values
+  /// outside held() are ignored.
   template <std::floating_point Real>
   void write_values(const RankContext& rank, const Parameter& parameter, Kind which, std::int64_t first,
                     std::span<const Real> values);
@@ -157,9 +159,10 @@ struct WholeTensor {
 };
 using WholeTensors = std::map<std::string, WholeTensor>;
 
-/// Appends a rank's values of a parameter, limited to the range `held`.
+/// Appends the values of a rank's parameter that are in the range `held`.
 void add_part(ByteWriter& writer, const Parameter& parameter, Range held, const std::vector<double>& values);
-/// Copies all parts that add_part() appended into their tensors. Values that are in no part are zero.
+/// Copies every part that add_part() has written to `parts` into its tensor. Values that are in no part are
+/// zero.
 void merge_parts(const std::string& parts, WholeTensors& tensors);
 
 /// Returns a rank's part of a whole tensor. @throws Error (input) that names the tensor if its shape differs.

@@ -15,7 +15,7 @@ class RowMixer {
   RowMixer(const RankContext& rank, const RowMix& mix);
 
   std::int64_t rows() const { return begin_.size(); }
-  /// Returns the weighted sums of the rows of x.
+  /// Returns the weighted sums of the rows of x that the RowMix describes.
   Tensor operator()(const RankContext& rank, ConstMatrix x) const;
 
  private:

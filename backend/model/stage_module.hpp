@@ -36,17 +36,17 @@ class StageModule {
  public:
   using Completed = std::function<void(std::int64_t from)>;
 
-  /// Parameters come from `weights` or, if that is null, from `seed`. Optimizer states are cut into `shards`
-  /// shards, of which this rank holds number `shard`. The referenced objects must outlive the module.
+  /// Takes parameters from `weights` or, if it is null, draws them from `seed`. Optimizer states are cut into
+  /// `shards` shards; this rank holds shard number `shard`. The referenced objects must outlive the module.
   StageModule(const ModelSpec& model, const StagePlace& place, int shards, int shard, std::uint64_t seed,
               const RankContext& rank, const WeightSource* weights = nullptr);
 
   const StagePlace& place() const { return place_; }
   ParameterStore& parameters() { return store_; }
 
-  /// These return the shape of the activations that this rank receives from the previous stage and sends to
-  /// the next stage. Between encoder and LLM it is all rows; between two stages of the same module, the rows
-  /// that the rank holds.
+  /// The next four functions return the shapes of the activations that this rank receives from the previous
+  /// stage and sends to the next stage. Between encoder and LLM they have all rows; between two stages of the
+  /// same module, the rows that the rank holds.
   std::int64_t input_columns() const {
     return place_.stage.encoder_layers > 0 ? model_.encoder.hidden : model_.llm.hidden;
   }
@@ -56,26 +56,29 @@ class StageModule {
   }
   std::int64_t output_rows(const StageInput& input) const;
 
-  /// Prepares the tables that are kept between microbatches for an input, so that forward() does not spend
-  /// time on them.
+  /// Extends the tables that are kept between microbatches so that they cover an input. forward() then spends
+  /// no time on them.
   void prepare(const StageInput& input) const;
-  /// Returns the output. A stage with the head adds to `loss`, [1, 1], and returns none.
+  /// Runs the forward and returns its output. A stage with the head instead adds to `loss`, [1, 1], and
+  /// returns an empty tensor.
   Tensor forward(Tensor in, const StageInput& input, Sums loss, StageTape& tape) const;
   /// Returns the logits of some rows, [rows, the rank's part of the vocabulary], for a stage with all of the
   /// LLM. It keeps no activations. `encoded` holds the encoder's tokens.
   Tensor logits(const Tensor& encoded, const LlmInput& input, std::vector<std::int32_t> rows) const;
   /// Runs backward_input() and backward_weight() in one pass. Whenever more gradients are final, it calls
-  /// completed(from), if set: parameters().gradients() is then final from value `from` on.
+  /// `completed`, if set, with the value from which on parameters().gradients() is final.
   Tensor backward(Tensor d_out, StageTape& tape, const Completed& completed = {}) const;
-  /// Takes the gradient of the output and returns the gradient of the input; the first stage returns none.
-  /// The tape then holds the data for backward_weight(). This call also adds to the gradients of norms and
-  /// embedding, because they are cheap. All gradients of a microbatch are complete after both parts.
+  /// Takes the gradient of the output and returns the gradient of the input; the first stage returns an empty
+  /// tensor. The tape then holds the data for backward_weight(). This call also adds to the gradients of
+  /// norms and embedding, because they are cheap. All gradients of a microbatch are complete after both
+  /// parts.
   Tensor backward_input(Tensor d_out, StageTape& tape) const;
-  /// Adds to the gradients of all other parameters, and frees the tape.
+  /// Adds to the gradients of all parameters that backward_input() leaves out, and frees the tape.
   void backward_weight(StageTape& tape) const;
 
  private:
-  /// Runs one or both parts of a backward layer by layer, so that each layer frees its memory at once.
+  /// Runs a backward layer by layer, so that each layer frees its memory at once. If `weights` is false, runs
+  /// only the input part.
   Tensor turn_back(Tensor d_out, bool weights, StageTape& tape, const Completed& completed) const;
   Tensor encode(Tensor in, const EncoderInput& input, StageTape& tape) const;
   Tensor encode_backward(Tensor d_out, bool weights, StageTape& tape, const Completed& completed) const;

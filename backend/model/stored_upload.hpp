@@ -27,12 +27,12 @@ class StoredUpload {
 
   /// Begins a parameter. By the time end() returns, `unpack` has been called for all its numbers.
   void begin(Unpack unpack) { unpack_ = std::move(unpack); }
-  /// Adds `count` numbers of a run, starting at number `from`. Their values go to the places from `place` on.
-  /// Places must increase from call to call.
+  /// Adds `count` numbers of a run, starting at number `from`. Their values go to consecutive places from
+  /// `place` on. `place` must increase from call to call.
   void add(const StoredRun& run, std::int64_t from, std::int64_t count, std::int64_t place);
   void end() { flush(); }
-  /// Waits for the device. @throws Error (input) that names the tensor and file of the first number that is
-  /// not finite
+  /// Checks all numbers so far, for which it waits for the device. @throws Error (input) that names the
+  /// tensor and file of the first number that is not finite
   void require_finite();
 
  private:
@@ -52,7 +52,7 @@ class StoredUpload {
   std::int64_t first_ = 0;
   NumberType type_ = NumberType::f32;
   Unpack unpack_;
-  std::vector<Part> parts_;  ///< those since the last check
+  std::vector<Part> parts_;  ///< parts that were added since the last check
   SumTensor not_finite_;     ///< per part
 };
 

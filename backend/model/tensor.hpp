@@ -114,14 +114,16 @@ void download(const RankContext& rank, const void* data, DType element, std::spa
 /// Copies values back as f64, and waits for the compute stream.
 std::vector<double> download(const RankContext& rank, const void* data, DType element, std::size_t count);
 
-/// Returns whether the ranks of this rank's tp group hold shards of the rows.
+/// Returns whether each rank of this rank's tp group holds only a shard of the rows (sequence parallelism).
 bool has_shards(const RankContext& rank);
 
-/// Returns how many of `rows` rows a rank holds: the length of its shard, including padding, or all rows.
+/// Returns the number of rows that a rank holds of a matrix of `rows` rows: the length of its shard,
+/// including padding, or all rows.
 std::int64_t held_rows(const RankContext& rank, std::int64_t rows);
 
-/// AllRows gives all `rows` rows of a matrix of which each rank of the tp group holds `held`. It gathers the
-/// shards; without shards it refers to `held`, which must outlive it. `what` is for messages.
+/// AllRows gives access to a whole matrix of `rows` rows, of which each rank of the tp group holds the part
+/// `held`. If ranks hold shards, it gathers them; otherwise it refers to `held`, which must outlive it.
+/// `what` names the matrix in messages.
 class AllRows {
  public:
   AllRows() = default;
@@ -137,11 +139,12 @@ class AllRows {
   ConstMatrix all_;
 };
 
-/// Returns memory for a summand of tp_shard_sum(): `rows` rows for the caller to fill, then rows of zeros up
-/// to whole shards.
+/// Returns memory for a summand of tp_shard_sum(): `rows` rows for the caller to fill, and then rows of zeros
+/// that fill the last shard.
 Tensor tp_summand(const RankContext& rank, std::int64_t rows, std::int64_t columns);
 
-/// Returns the sum of the tp ranks' summands: this rank's shard of it, or all rows without shards.
+/// Returns the sum of the tp ranks' summands: only this rank's shard of it or, if ranks do not hold shards,
+/// all rows.
 Tensor tp_shard_sum(const RankContext& rank, Tensor summand, const char* what);
 
 /// Sums the tp ranks' matrices in place; all ranks get the sum.

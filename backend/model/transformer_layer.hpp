@@ -1,5 +1,6 @@
-// Transformer layers with an explicit backward. A layer is norm, attention, norm, MLP, and each half is added
-// to its input. The module's LayerForm sets the kinds of norms, biases, activations and positions.
+// This header declares transformer layers with an explicit backward. A layer has two halves, norm and
+// attention, then norm and MLP; each half's result is added to its input. The module's LayerForm sets the
+// kinds of norms, biases, activations and positions.
 #pragma once
 
 #include <functional>
@@ -24,8 +25,8 @@ inline AttentionShape attention_shape(const TransformerSpec& spec, const RankCon
 /// PackedSequences are PackedRows in device memory.
 struct PackedSequences {
   IndexTensor offsets;
-  IndexTensor windows;  ///< for modules with layers that attend within windows
-  Turns turns;          ///< for modules with rotary positions
+  IndexTensor windows;  ///< set if some layers of the module attend within windows
+  Turns turns;          ///< set if the module has rotary positions
   std::int64_t rows = 0;
 };
 
@@ -33,7 +34,7 @@ struct PackedSequences {
 class SequencePacker {
  public:
   explicit SequencePacker(const TransformerSpec& spec);
-  /// Prepares data that is shared by microbatches, such as the table of rotations, for these rows.
+  /// Prepares data that microbatches share, such as the table of rotations, for these rows.
   void prepare(const RankContext& rank, const PackedRows& packed) {
     if (turns_) turns_->prepare(rank, packed.positions);
   }
@@ -49,7 +50,7 @@ struct QkNormTape {
   NormTape keys;
 };
 
-/// A QkNorm computes the RMS norm of the queries over all heads together, and likewise of the keys
+/// A QkNorm computes the RMS norm of the queries over all heads together, and another RMS norm of the keys
 /// (InternViT-6B). It needs all heads on one rank: tp must be 1, and there must be as many key heads as query
 /// heads.
 class QkNorm {
@@ -106,8 +107,8 @@ struct LayerTape {
 /// A TransformerLayer computes one layer of a module.
 class TransformerLayer {
  public:
-  /// Makes layer `place` of a module, with parameters named "<module>.layers.<place>". All referenced objects
-  /// must outlive this one.
+  /// Makes layer number `place` of a module, with parameters named "<module>.layers.<place>". All referenced
+  /// objects must outlive this object.
   TransformerLayer(const TransformerSpec& spec, Recomputation recomputation, const std::string& module,
                    int place, ParameterStore& store, const RankContext& rank);
 
@@ -118,7 +119,7 @@ class TransformerLayer {
   /// norms' parameters. Afterwards the tape holds only what backward_weight() reads.
   Tensor backward_input(Tensor d_out, const PackedSequences& sequences, LayerTape& tape) const;
 
-  /// Adds to the gradients of all other parameters and frees the tape.
+  /// Adds to the gradients of all parameters other than the norms' and frees the tape.
   void backward_weight(LayerTape& tape) const;
 
  private:
@@ -174,9 +175,9 @@ class TransformerStack {
 
   bool empty() const { return layers_.empty(); }
   Tensor forward(Tensor x, StackTape& tape) const;
-  /// Returns the gradient of the input. With `weights`, each layer also adds to the gradients of its
-  /// parameters at once, which frees its memory; otherwise backward_weight() does both later. Calls `after`,
-  /// if any, with the index of each finished layer in the stack.
+  /// Returns the gradient of the input. If `weights` is true, each layer also adds to the gradients of its
+  /// parameters and frees its tape at once; otherwise a later backward_weight() does both. Calls `after`, if
+  /// any, with the index of each finished layer in the stack.
   Tensor backward(Tensor d_out, bool weights, StackTape& tape,
                   const std::function<void(int layer)>& after = {}) const;
   void backward_weight(StackTape& tape) const {

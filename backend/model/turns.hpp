@@ -1,5 +1,4 @@
-// A TurnTable gives rotary position embeddings their angles: it keeps the angles' cosines and sines in device
-// memory.
+// A TurnTable keeps, in device memory, the cosines and sines of the angles of rotary position embeddings.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +11,8 @@
 
 namespace dflop {
 
-/// Turns give the table row by which each row of a microbatch is rotated.
+/// Turns say how each row of a microbatch is rotated: they give the row's index in a table of cosines and
+/// sines.
 struct Turns {
   IndexTensor rows;
   std::shared_ptr<const SumTensor> table;  ///< [*, head_dim]: cosines of a head's pairs, then their sines
@@ -27,8 +27,8 @@ class TurnTable {
   /// Extends the kept table to cover these positions. Does nothing for positions with several axes.
   void prepare(const RankContext& rank, std::span<const std::int32_t> positions);
 
-  /// Returns the turns for rows with these positions; each row has `rotary.axes()` of them. With one axis,
-  /// all calls share a table that grows; with several axes, each call makes its own table.
+  /// Returns the turns for rows with these positions; each row has `rotary.axes()` positions. With one axis,
+  /// all calls share one table, which grows; with several axes, each call makes its own table.
   Turns of(const RankContext& rank, std::span<const std::int32_t> positions);
 
   /// Returns the frequency of each pair, in radians per position.

@@ -13,7 +13,7 @@ namespace dflop {
 /// A StoredRun is a run of numbers of a tensor, in the type in which the source stores them.
 struct StoredRun {
   StoredNumbers numbers;
-  std::string_view tensor;  ///< the source's name for it; used in messages, like `file`
+  std::string_view tensor;  ///< the source's name for the tensor; for messages, like `file`
   std::string_view file;
 };
 

@@ -20,8 +20,8 @@
 
 namespace dflop {
 
-/// An NcclTable holds NCCL's functions, looked up in its library when a run first needs them. Tests use their
-/// own table.
+/// An NcclTable holds NCCL's functions, which are looked up in NCCL's library when a run first needs them.
+/// Tests use their own table.
 struct NcclTable : FunctionTable {
   using FunctionTable::FunctionTable;
 
@@ -46,7 +46,7 @@ struct NcclTable : FunctionTable {
 NcclTable load_nccl();
 
 /// Checks that NCCL is 2.25 or newer. Since then, every call on a non-blocking communicator runs in its own
-/// thread. Older versions enqueue the work in the caller's thread; with a full queue the call blocks the
+/// thread. Older versions enqueue the work in the caller's thread; if the queue is full, the call blocks the
 /// thread that would abort it.
 /// @throws Error (no_device) that names `library`, its version and what to do.
 void require_version(const NcclTable& table, const std::string& library);
@@ -68,7 +68,7 @@ inline constexpr Nanoseconds kSleepBetween{20'000};
 /// NcclComms holds a rank's communicators. No NCCL call may wait for a rank that is gone, so communicators
 /// are non-blocking: a call that needs other ranks is entered and then polled until it is done or the run has
 /// ended. When the run ends for any reason, all communicators are aborted, which ends their kernels, and
-/// every call throws like Rendezvous::check().
+/// every call throws what Rendezvous::check() throws.
 class NcclComms {
  public:
   /// The table and the rendezvous must outlive it.
@@ -78,19 +78,20 @@ class NcclComms {
   NcclComms(const NcclComms&) = delete;
   NcclComms& operator=(const NcclComms&) = delete;
 
-  /// Makes a communicator together with all other `ranks`. `place` is this rank's index among them. `key` is
-  /// its unique name in the run. `most_ctas` is the max number of thread blocks of its kernels; 0: NCCL
-  /// decides.
+  /// Makes a communicator of `ranks`, together with the other ones. `place` is this rank's index in `ranks`.
+  /// `key` is the communicator's unique name in the run. `most_ctas` is the max number of thread blocks of
+  /// its kernels; 0: NCCL decides.
   ncclComm_t make(const std::vector<std::int32_t>& ranks, std::size_t place, const std::string& key,
                   int most_ctas);
 
-  /// Calls NCCL and returns when the call's work is in its stream.
-  /// @throws Error (internal) with NCCL's reason, which ends the run; the errors of Rendezvous::check().
+  /// Calls NCCL, and returns when the work of the call has been enqueued in its stream.
+  /// @throws Error (internal) with NCCL's reason, after it has ended the run; what Rendezvous::check()
+  /// throws.
   void enter(ncclComm_t comm, const std::string& what, const std::function<ncclResult_t()>& call);
 
   /// Returns a failure that NCCL has detected by itself, such as a broken connection. Thread-safe.
   std::optional<std::string> failure();
-  /// Aborts all communicators. Afterwards nothing can be made or entered. Thread-safe.
+  /// Aborts all communicators. Afterwards make() and enter() fail. Thread-safe.
   void abort_all();
 
  private:
@@ -105,7 +106,8 @@ class NcclComms {
   PollClock clock_;
   std::mutex mutex_;  // guards the following; held during every NCCL call
   /// A deque keeps the addresses of communicators stable. NCCL writes a new communicator to its address a
-  /// second time from its own thread, which ends with the communicator, not with the call that waits for it.
+  /// second time from its own thread. That thread ends with the communicator, not with the call that makes
+  /// the communicator.
   std::deque<ncclComm_t> comms_;
   bool ended_ = false;
 };

@@ -13,8 +13,8 @@ namespace dflop {
 
 /// An NcclSeam holds the functions that the communicator needs from the rank's GPU.
 struct NcclSeam {
-  /// Makes views of the GPU that share no streams and no memory, because freeing memory may make the streams
-  /// of one view wait for each other. The GPU is the calling thread's current device.
+  /// Makes a Device for the GPU. Devices share no streams and no memory, because freeing memory may make the
+  /// streams of one Device wait for each other. The GPU is the calling thread's current device.
   std::function<std::unique_ptr<Device>()> new_device;
   std::function<cudaStream_t(DeviceStream&)> native_stream;
   /// Returns whether the device has reached a recorded event. Thread-safe.
@@ -23,7 +23,7 @@ struct NcclSeam {
 
 /// Makes one rank's communicator. The table and the rendezvous must outlive it.
 ///
-/// Every route, from one rank to another, has an NCCL communicator of two ranks and its own stream on both
+/// Every route from one rank to another has an NCCL communicator of two ranks, and its own stream on both
 /// sides. A send copies its data in the caller's stream, which continues at once; the route's stream sends
 /// the copy. A receive or a collective blocks the caller's stream until it is done. Therefore a program that
 /// completes if sends do not wait, as core/program/lowering.hpp guarantees for Programs, cannot deadlock:
@@ -33,18 +33,19 @@ struct NcclSeam {
 ///   * No caller's stream waits for a send. A send waits only for earlier sends of its route, its copy, and
 ///     its receiver.
 ///   * A route has only sends on one side and only receives on the other, in the same order. So the first
-///     pending ones on both sides are partners and wait for nothing else.
+///     pending send and the first pending receive are partners and wait for nothing else.
 ///   * Started collectives are in a separate stream, in the order of start(). A caller's stream waits for
 ///     them only in finish().
-///   * Other streams wait for no route's stream only if each stream has a hardware queue (at most 32, for
-///     which cuda_device_count() asks) and the device has capacity for the blocks of all pending sends and
-///     posted receives: kRouteCtas per route. With more streams than queues (NCCL adds two per communicator),
-///     work may wait behind other work of this rank. As all work of a rank is entered in one order, that
-///     costs only time.
+///   * Other streams are independent of the routes' streams only if each stream has a hardware queue (at most
+///     32, for which cuda_device_count() asks) and the device has capacity for the blocks of all pending
+///     sends and posted receives: kRouteCtas per route. With more streams than queues (NCCL adds two per
+///     communicator), work may wait behind other work of this rank. As all work of a rank is entered in one
+///     order, that costs only time.
 ///
-/// In addition to Communicator's rules: sums are NCCL's, and last_arrival() waits for the last collective or
-/// receive. The destructor waits until this rank's sends are received and until all ranks have finished, each
-/// for at most the run's timeout, because other ranks may still read memory that it frees.
+/// Two rules are added to Communicator's: NCCL computes the sums, and last_arrival() waits for the last
+/// collective or receive. The destructor waits until this rank's sends are received and until all ranks have
+/// finished, each for at most the run's timeout, because other ranks may still read memory that the
+/// destructor frees.
 std::unique_ptr<Communicator> make_nccl_communicator(const NcclTable& table, Rendezvous& rendezvous,
                                                      NcclSeam seam);
 

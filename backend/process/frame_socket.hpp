@@ -31,22 +31,22 @@ class Descriptor {
 /// A FrameKind defines a frame's meaning and the contents of its key and value.
 enum class FrameKind : std::uint8_t {
   hello,    ///< key: "rank ranks"; value: the run's token
-  welcome,  ///< to all ranks, once all have said hello
+  welcome,  ///< to all ranks, when all have sent hello
   refused,  ///< value: why the hello was rejected
-  put,      ///< key; number of ranks that will get it; value
+  put,      ///< key; number of ranks that will get the value; value
   get,      ///< key; `readers`: the rank that puts the value
-  value,    ///< like get, with the requested value
+  value,    ///< answer to `get`: the same key, and the requested value
   ping,
   pong,   ///< value: the clock of rank 0
   abort,  ///< value: the sender's reason to end the run
   late,   ///< the sender has waited too long
-  ask,    ///< asks a rank for what it waits
+  ask,    ///< asks a rank what it is waiting for
   state,  ///< value: the answer to ask
   ended,  ///< to all ranks: the run has ended; key: the rank that waited too long, if any; value: the reason
   bye,    ///< the sender has finished
   gone,   ///< to all ranks: all ranks have finished
-  challenge,  ///< the hello is accepted; value: a text to send back
-  proof,      ///< value: the challenge's value
+  challenge,  ///< accepts the hello; value: a text that the rank must send back
+  proof,      ///< sends the challenge's value back
 };
 
 /// A Frame is one message between a rank and the rendezvous server.
@@ -57,8 +57,8 @@ struct Frame {
   std::string value;
 };
 
-/// Returns the bytes of a frame: "DFL1", kind (1 byte), bytes of the key (4), readers (4), bytes of the value
-/// (8), in the machine's byte order; then key and value.
+/// Returns the bytes of a frame: "DFL1", kind (1 byte), size of the key (4 bytes), readers (4 bytes) and size
+/// of the value (8 bytes), in the machine's byte order; then the key and the value.
 std::string to_bytes(const Frame& frame);
 
 /// Returns the bytes of a frame before its value, which has `value_bytes` bytes.
@@ -70,7 +70,7 @@ class FrameBuffer {
   void append(std::string_view bytes) { bytes_.append(bytes); }
   /// Returns the next complete frame, if there is one.
   /// @throws Error (input) for bytes that are not a frame, for a key longer than kMaxKeyBytes, and for a
-  /// value longer than `most`, or longer than kMaxWordBytes in kinds that do not carry a rank's value.
+  /// value longer than `most`; for kinds that do not carry a rank's value, for one longer than kMaxWordBytes.
   std::optional<Frame> next(std::uint64_t most);
 
  private:
@@ -108,15 +108,16 @@ Descriptor listen_on(const std::string& host, int port);
 /// deadline.
 Descriptor connect_to(const std::string& host, int port, Deadline deadline);
 
-/// Returns the next connection, or a closed Descriptor if there is none now; errno then holds the reason.
+/// Accepts and returns the next connection. If there is none now, returns a closed Descriptor; errno then
+/// holds the reason.
 Descriptor accept_from(const Descriptor& listener);
 
 /// Sends all bytes. Returns false if the other side is gone or accepts no bytes for longer than the
 /// connection's limit.
 bool send_bytes(const Descriptor& to, std::string_view bytes);
 
-/// Sends as many bytes as the connection accepts without waiting and returns their number; none if the other
-/// side is gone.
+/// Sends as many bytes as the connection accepts without waiting and returns their number; nullopt if the
+/// other side is gone.
 std::optional<std::size_t> send_some(const Descriptor& to, std::string_view bytes);
 
 /// Shuts a connection down in both directions.

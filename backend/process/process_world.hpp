@@ -13,18 +13,18 @@
 
 namespace dflop {
 
-/// A LaunchEnvironment is a process's place in a run of many.
+/// A LaunchEnvironment is a process's place in a run of several processes.
 struct LaunchEnvironment {
   std::string launcher;  ///< "torchrun", "mpirun" or "srun", found from the variables
   int rank = 0;
   int ranks = 1;
-  int local_rank = 0;  ///< index among the ranks of this machine, and of its GPU
+  int local_rank = 0;  ///< index among the ranks of this machine, and index of the rank's GPU
   std::string host;    ///< host of rank 0, where all ranks meet
   int port = 0;
-  std::string token = {};  ///< identifies the run to its ranks; empty: none is set
+  std::string token = {};  ///< text by which the ranks of one run recognize each other; empty: not set
 };
 
-/// An Environment returns the value of a variable, or none if it is not set.
+/// An Environment returns the value of a variable; nullopt if the variable is not set.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 
 /// Returns the environment of this process.
@@ -56,7 +56,7 @@ std::string token_note(const LaunchEnvironment& launch);
 /// devices and communicators.
 class ProcessWorld : public World {
  public:
-  /// Meets the other processes. @throws the errors of Rendezvous.
+  /// Waits until all processes have joined. @throws what Rendezvous throws.
   explicit ProcessWorld(const RendezvousOptions& options) : rendezvous_(options) {}
   /// Leaves the run normally. After a failure, call abort() first.
   ~ProcessWorld() override { rendezvous_.leave(); }

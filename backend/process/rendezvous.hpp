@@ -24,8 +24,7 @@ struct RankWait {
   Nanoseconds since{};
 };
 
-/// A RankState is a rank's state as seen from outside its calls to the rendezvous, for example from its
-/// device.
+/// A RankState is a rank's state apart from its calls to the rendezvous, for example the state of its device.
 struct RankState {
   std::optional<RankWait> wait;
   std::optional<std::string> failure;  ///< a failure that must end the run
@@ -35,9 +34,9 @@ struct RankState {
 /// for tensors.
 ///
 /// The run ends if a process dies, if a machine is lost (detected within half a minute on idle connections)
-/// or if a rank calls abort(). Every other rank's calls then throw Aborted with the reason. A rank that waits
-/// longer than the timeout also ends the run, with an Error (internal) that lists what each rank was waiting
-/// for.
+/// or if a rank calls abort(). The calls of all other ranks then throw Aborted with the reason. A rank that
+/// waits longer than the timeout also ends the run, with an Error (internal) that lists what each rank was
+/// waiting for.
 class Rendezvous {
  public:
   /// Listens if this is rank 0, otherwise connects. Returns when all ranks have joined.
@@ -53,42 +52,44 @@ class Rendezvous {
   int ranks() const { return options_.ranks; }
   Seconds timeout() const { return options_.timeout; }
 
-  /// Offers a value of at most kMaxValueBytes to the other ranks. Any rank may get it, `readers` times in
-  /// total; then it is dropped. Until then this rank must not put another value under the same key.
+  /// Offers a value of at most kMaxValueBytes to the other ranks. The value is dropped after ranks have got
+  /// it `readers` times in total. Until then this rank must not put another value under the same key.
   /// @throws Error (internal) for a larger value
   void put(const std::string& key, std::string value, int readers = 1);
-  /// Waits until a rank has put a value under a key and returns it. `what` is for messages.
+  /// Waits until rank `from` has put a value under a key, and returns the value. `what` names the value in
+  /// messages.
   std::string get(int from, const std::string& key, const std::string& what);
 
-  /// Returns all ranks' values on rank 0, by rank, and nothing on other ranks. All ranks must call gather()
-  /// and broadcast() in the same order.
+  /// On rank 0, returns the values of all ranks, by rank; on other ranks, returns an empty vector. All ranks
+  /// must call gather() and broadcast() in the same order.
   std::vector<std::string> gather(std::string value, const std::string& what);
   /// Returns rank 0's value; other ranks' values are ignored.
   std::string broadcast(std::string value, const std::string& what);
 
-  /// Returns the offset to add to this process's host_time() to get rank 0's, accurate to half a round trip.
+  /// Returns the offset between clocks: this process's host_time() plus the offset is rank 0's host_time(),
+  /// accurate to half a round trip.
   Nanoseconds clock_offset();
 
   /// Ends the run for all ranks and tells them the reason.
   void abort(const std::string& reason);
-  /// Does nothing while the run continues.
+  /// Checks that the run has not ended.
   /// @throws Aborted once the run has ended, or Error (internal) if this rank ended it by waiting too long.
   void check();
   /// Announces that this rank has finished and waits until all ranks have, but at most twice the timeout.
-  /// Rank 0 must stay that long, because until then a waiting rank may still report its timeout.
+  /// Rank 0 must wait that long, because until then another rank may still report its timeout.
   void leave();
 
-  /// Sets a callback that is called once, from any thread, when the run ends early; at once if it has ended
-  /// already. Null removes the callback.
+  /// Sets a callback that is called once, from any thread, when the run ends early. If it has already ended,
+  /// the callback is called at once. Null removes the callback.
   void on_end(std::function<void()> callback);
   /// Sets a callback that is asked for this rank's state several times a second, in addition to the state
   /// that Waiting reports. It must not call the rendezvous. It runs in its own thread and may wait for a
   /// device: the end of the run still reaches other ranks, and a rank whose answer is late counts as waiting
-  /// for its device. Null removes the callback, after a running call has returned.
+  /// for its device. Null removes the callback; if the callback is running, this function waits for it.
   void watch(std::function<RankState()> callback);
 
-  /// A Waiting marks this rank as waiting during its lifetime. Only one counts at a time: inside another
-  /// Waiting, the outer one counts.
+  /// During the lifetime of a Waiting, this rank counts as waiting for `what`. If Waitings are nested, the
+  /// outer one counts.
   class Waiting {
    public:
     Waiting(Rendezvous& rendezvous, std::string what);
@@ -134,12 +135,12 @@ class Rendezvous {
   bool met_ = false;
   bool told_ = false;                   ///< rank 0 has told this rank how the run ended
   bool leaves_ = false;                 ///< this rank has said goodbye
-  bool gone_ = false;                   ///< all have left
+  bool gone_ = false;                   ///< all ranks have left
   std::optional<Deadline> late_since_;  ///< when this rank told rank 0 that it has waited too long
   bool was_late_ = false;               ///< this rank ended the run by waiting, and has not yet been told so
   std::optional<std::string> ended_;
   std::optional<RankWait> wait_;
-  std::optional<Nanoseconds> asked_since_;  ///< when the pending request for this rank's state came
+  std::optional<Nanoseconds> asked_since_;  ///< when the pending request for this rank's state arrived
   Seen seen_;                               ///< the last answer, with the time of its request
   std::map<std::pair<int, std::string>, std::string> values_;  // by the rank that put the value, and key
   std::optional<std::string> pong_;

@@ -16,7 +16,7 @@
 
 namespace dflop {
 
-/// kGone follows a rank's name in the message that its connection has ended without a goodbye.
+/// kGone is the part after the rank's name in the message about a connection that ended without a goodbye.
 inline constexpr const char* kGone =
     " is gone: its connection was closed without a reason; its process was ended, or its machine or "
     "network was lost";
@@ -24,36 +24,37 @@ inline constexpr const char* kGone =
 /// RendezvousOptions say where the processes of a run meet and which rank this process has.
 struct RendezvousOptions {
   std::string host;        ///< host of rank 0
-  int port = 0;            ///< there
+  int port = 0;            ///< port on that host
   int rank = 0;            ///< of this process
-  int ranks = 1;           ///< of the run; each process has one
+  int ranks = 1;           ///< number of ranks of the run; each process has one
   Seconds meeting{60};     ///< max time until all ranks have joined
   Seconds timeout{60};     ///< max time that a rank waits for another after that
-  std::string token = {};  ///< of the run, which all ranks send; empty: ranks are not authenticated
+  std::string token = {};  ///< the run's token, which all ranks send; empty: ranks are not authenticated
 };
 
-/// At most this many connections that have sent no hello stay open. One more closes the oldest.
+/// At most this many connections stay open before they have sent a hello. Another connection closes the
+/// oldest of them.
 inline constexpr std::size_t kMaxSilent = 128;
-/// A rank may have at most this many values that nobody has got yet, and may request at most this many
-/// missing values.
+/// A rank may have put at most this many values that are still stored, and may wait for at most this many
+/// values.
 inline constexpr std::size_t kMaxKeysOfRank = 4096;
 /// All stored values and their keys have at most this many bytes.
 inline constexpr std::uint64_t kMaxHeldBytes = std::uint64_t{16} << 30;
 
 /// A RendezvousServer forwards values between ranks, and tells all ranks when one of them ends the run.
 ///
-/// A connection belongs to a rank after it has sent a hello with the run's token and the number of a missing
-/// rank, and has returned the server's challenge. Any other connection is closed without effect. Until all
+/// A connection must first send a hello with the run's token and the number of a missing rank, and return the
+/// server's challenge. Then it belongs to that rank. Any other connection is closed without effect. Until all
 /// ranks have joined, a rank must send nothing more: if it does, or if its connection ends, its place becomes
 /// free again. After that, the server stops listening, and a rank that breaks the protocol or disappears ends
 /// the run.
 ///
-/// A value's key includes the rank that puts it, so that no rank can speak for another. Outgoing frames are
-/// queued until the connection accepts them, so a rank that does not read delays no other. A rank that has
-/// accepted nothing for the timeout counts as lost.
+/// A value's key includes the rank that puts the value, so that no rank can speak for another. Outgoing
+/// frames are queued until the connection accepts them, so a rank that does not read delays no other rank. A
+/// rank that has accepted nothing for the timeout counts as lost.
 class RendezvousServer {
  public:
-  /// Begins to listen. @throws Error (internal) if it cannot.
+  /// Begins to listen. @throws Error (internal) if it cannot listen.
   explicit RendezvousServer(const RendezvousOptions& options);
   ~RendezvousServer();
   RendezvousServer(const RendezvousServer&) = delete;
@@ -80,7 +81,7 @@ class RendezvousServer {
   using Key = std::pair<int, std::string>;  ///< the rank that puts the value, and its name
   struct Value {
     Shared value;
-    std::uint32_t readers = 0;  ///< number of gets still to come
+    std::uint32_t readers = 0;  ///< number of requests that are still expected
   };
   /// A Report collects the answers of ranks about what they wait for.
   struct Report {

@@ -16,7 +16,7 @@ namespace dflop {
 // --budget-s 8` with the grid's plan "one rank").
 inline constexpr std::int64_t kColdValues = std::int64_t{1} << 21;
 
-/// Returns numbers in [-0.5, 0.5), enough of them that a product does not see the same ones over and over.
+/// Returns random numbers in [-0.5, 0.5), enough that a product does not read the same numbers over and over.
 inline std::vector<float> random_values(std::uint64_t seed) {
   Random random(seed);
   std::vector<float> values(4099);

@@ -20,7 +20,7 @@ class KernelBench {
   /// The referenced objects must outlive it. @throws OutOfMemory
   KernelBench(const RankContext& rank, std::uint64_t seed);
 
-  /// Allocates and fills the arguments of a call. Sequences have the call's length; the last one has the
+  /// Allocates and fills the arguments of a call. Sequences have the call's length; the last sequence has the
   /// remaining tokens. @throws OutOfMemory
   void prepare(const KernelCall& call);
   /// Runs the prepared call and returns its time. @pre `variant` is a variant of the operation
@@ -44,7 +44,7 @@ class KernelBench {
   std::function<void(std::size_t variant)> run_;
 };
 
-/// A TunedCall is a call to measure. `weight` is its frequency in steps relative to other calls.
+/// A TunedCall is a call to measure. `weight` is its frequency in a step relative to other calls.
 struct TunedCall {
   KernelCall call;
   double weight = 1;
@@ -60,7 +60,7 @@ struct TuningOptions {
 /// LeftOut counts the calls that were not measured, by reason.
 struct LeftOut {
   std::size_t without_memory = 0;
-  std::size_t too_long = 0;  ///< longer than the remaining budget
+  std::size_t too_long = 0;  ///< calls that take longer than the remaining budget
 
   bool operator==(const LeftOut&) const = default;
 };
@@ -68,9 +68,10 @@ struct LeftOut {
 /// Measures the variants of calls and adds the results to a table of the rank's variants. Every variant runs
 /// 2 times. Then variants whose shortest run exceeds 1.5 times the best are dropped; after 6 runs, also
 /// variants whose mean exceeds 1.15 times the best mean, as in the rounds of a KernelPlanner. The default
-/// variant always stays. A call's share of the budget is proportional to its expected time. The rest of the
-/// share is spent on more runs of the remaining variants, in turns, up to 30. Calls without enough time or
-/// memory are left out. A small call is measured first to predict the time of larger ones.
+/// variant always stays. A call's share of the budget is proportional to its expected time. What is left of
+/// the share after these runs is spent on more runs of the remaining variants, in turns, up to 30 runs of
+/// each. Calls without enough time or memory are left out. A small call is measured first to predict the time
+/// of larger ones.
 /// @throws the exceptions of `progress`; the table then holds the results so far
 LeftOut tune_kernels(const RankContext& rank, const std::vector<TunedCall>& calls,
                      const TuningOptions& options, KernelTable& table);

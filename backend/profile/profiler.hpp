@@ -19,7 +19,8 @@ namespace dflop {
 /// A ProfilerProgress is called with the amount of work done and the total.
 using ProfilerProgress = std::function<void(std::int64_t, std::int64_t)>;
 
-/// A PointRange holds the max sizes of the points at which a module's units are measured.
+/// A PointRange holds the max sizes of the points at which a module's units are measured: tokens, and length
+/// of a sequence.
 struct PointRange {
   std::int64_t tokens = 2048;
   std::int64_t length = 2048;  ///< of a sequence, at most `tokens`
@@ -28,10 +29,10 @@ struct PointRange {
 };
 
 struct ProfilerOptions {
-  std::uint64_t seed = 1;  ///< of the values and of the order of points
-  Seconds budget{20};      ///< for the units; communication and optimizer need a little more
+  std::uint64_t seed = 1;  ///< seed of the values and of the order of points
+  Seconds budget{20};      ///< for units; communication and optimizer need a little more time
   PointRange llm;
-  std::optional<PointRange> encoder = {};  ///< none: same as `llm`
+  std::optional<PointRange> encoder = {};  ///< nullopt: same as `llm`
   DType dtype = DType::f32;
   std::vector<TpMode> modes{{}};  ///< tp modes to measure, in ascending order; they share the budget
   /// Each mode is measured at these device shares, which are in ascending order. Share 1 uses the given
@@ -39,8 +40,8 @@ struct ProfilerOptions {
   std::vector<double> shares{1};
   std::function<std::unique_ptr<World>(int devices, double share)> make_shared_world = {};
   int busy = 1;  ///< number of ranks that run units during measurement, including those that measure
-  /// This holds earlier results to reuse: tables of the same model, machine and settings, and all-reduces of
-  /// more ranks than this run has. Null: none.
+  /// These are earlier results to reuse: tables of the same model, machine and settings, and all-reduces of
+  /// more ranks than this run has. Null: there are none.
   const ProfileTables* earlier = nullptr;
   /// The profiler calls this whenever a mode is finished and others remain, with a valid profile of the modes
   /// so far.
@@ -55,9 +56,9 @@ ProfileTables measure_profile(const ModelSpec& model, World& world, const Profil
                               const ProfilerProgress& progress = {});
 
 /// Measures units. `ranks` are the first ranks of a run, in order and in whole tp groups; each runs in its
-/// own thread. The first group measures, its ranks in lockstep. The result holds the times of its first rank
-/// and the memory that passes need. The other ranks run units all the time, because the ranks of a real run
-/// share caches and memory.
+/// own thread. The ranks of the first group measure in lockstep. The result holds the times of the group's
+/// first rank and the memory that passes need. The other ranks run units all the time, because the ranks of a
+/// real run share caches and memory.
 ///
 /// Point sizes double from 16 tokens up to the max. A warm-up pass comes first and leaves out points for
 /// which there is no time, except two of each unit. On a host the warm-up goes from the smallest point to the
@@ -70,25 +71,25 @@ ProfileTables measure_profile(const ModelSpec& model, World& world, const Profil
 TpProfile measure_units(const ModelSpec& model, const std::vector<RankContext>& ranks,
                         const ProfilerOptions& options, const ProfilerProgress& progress = {});
 
-/// Measures units like measure_units(), but on a part of each device; there are as many devices as tp ranks.
+/// Measures units like measure_units(), but on a part of each device. There are as many devices as tp ranks.
 /// `ranks` are the ranks of a world that shares these devices: the first half measures, the second half are
 /// their neighbors. A point's time is measured while the neighbors rest. Right after it, the same point runs
-/// with busy neighbors, and so does the optimizer on rank 0. The part's effect of neighbors comes from sums
-/// over a unit's points.
+/// with busy neighbors, and so does the optimizer on rank 0. The effect of neighbors on the part is computed
+/// from sums over a unit's points.
 /// @throws the errors of measure_units()
 TpProfile measure_part(const ModelSpec& model, const std::vector<RankContext>& ranks,
                        const ProfilerOptions& options, const ProfilerProgress& progress = {});
 
-/// Returns the time of one optimizer step on a rank as a line over its number of parameters.
+/// Returns the time of one optimizer step on a rank, as a line over the number of parameters.
 ProfileLine measure_optimizer(const RankContext& rank);
 
-/// Returns the time of summing a rank's squared gradients as a line over its number of parameters.
+/// Returns the time to sum a rank's squared gradients, as a line over the number of parameters.
 ProfileLine measure_norm(const RankContext& rank);
 
 /// Measures messages and all-reduces, and sets `message` and `all_reduce` of the profile. `ranks` are all
 /// ranks; each works in its own thread. `element` is the type of the summed values. Lines over bytes are
-/// fitted to medians of the time from the arrival of the last rank until all ranks are done. The others wait
-/// for the last rank, as in a run in which it was computing. With one rank there are no lines.
+/// fitted to medians of the time from the arrival of the last rank until all ranks are done. The other ranks
+/// wait for the last rank, as in a run in which that rank was computing. With one rank there are no lines.
 /// @throws the exception of the first rank that failed
 void measure_links(const std::vector<LocalRank>& ranks, DType element, ProfileTables& profile);
 

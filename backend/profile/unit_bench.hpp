@@ -29,15 +29,17 @@ class UnitBench {
 
   /// Runs one forward and backward of a unit on sequences of `length` tokens, which must divide `tokens`; for
   /// units without attention, length is 0. The time of a layer's linear part is the time of a whole layer on
-  /// short sequences minus its attention's time on them; it may come out negative. @throws OutOfMemory
+  /// short sequences minus the time of its attention on these sequences; the difference may be negative.
+  /// @throws OutOfMemory
   ProfilePoint run(ProfileUnit unit, std::int64_t tokens, std::int64_t length);
 
-  /// Sets the memory that this rank's passes over `tokens` tokens keep, and need while they run.
+  /// Measures the memory that this rank's passes over `tokens` tokens keep, and that they need while they
+  /// run, and sets it in `profile`.
   void measure_memory(std::int64_t tokens, TpProfile& profile);
 
  private:
-  /// Evicts the caches, as the rank's other layers do in a run before the same layer runs again. A pass's
-  /// input from the previous pass is made after this call.
+  /// Evicts the caches, as the rank's other layers do in a run before the same layer runs again. The input
+  /// that a pass gets from the previous pass is made after this call.
   void forget() { rank_.kernels.zero(Sums(other_)); }
   /// Flushes the device's cache, if it has one, before a pass.
   void flush();
@@ -80,7 +82,7 @@ class UnitBench {
   ProfilePoint time(const Passes<Tape>& passes, std::int64_t tokens, std::int64_t length = 0);
   ProfilePoint run_linear(const std::string& module, const TransformerSpec& spec, std::int64_t tokens);
 
-  /// Memory holds the bytes per token that passes keep, and need while they run.
+  /// Memory holds the bytes per token that passes keep, and that they need while they run.
   struct Memory {
     double kept = 0;
     double forward = 0;
@@ -96,14 +98,14 @@ class UnitBench {
   ParameterStore store_;
   SequencePacker encoder_packer_;
   SequencePacker llm_packer_;
-  std::unique_ptr<InputEmbedding> input_;  ///< null, like connector_, if there is no encoder
+  std::unique_ptr<InputEmbedding> input_;  ///< null if there is no encoder; connector_ is then empty
   std::optional<Connector> connector_;
   TokenEmbedding embedding_;
   LmHead head_;
   SumTensor loss_;
   SumTensor other_;
-  bool flushes_;       // whether to flush a cache that steps do not profit from
-  SumTensor flushed_;  // larger than that cache; on the one rank of the group that writes it
+  bool flushes_;       // whether to flush a cache from which training steps do not profit
+  SumTensor flushed_;  // larger than that cache; only on the rank of the group that writes it
   SumTensor meeting_;
   double forward_host_s_ = 0;  // host time of the last timed forward
   std::unique_ptr<DeviceEvent> begin_;

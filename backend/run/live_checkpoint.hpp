@@ -1,6 +1,6 @@
 // These functions write and read checkpoints of live runs. Each rank writes its own parameters and optimizer
-// states to its own file, and reads its parts from the files of any ranks: a million values at a time, in the
-// precision of sums.
+// states to its own file, and reads its parts from the files of any ranks. It handles a million values at a
+// time, in the precision of sums.
 #pragma once
 
 #include <span>
@@ -13,12 +13,12 @@
 
 namespace dflop {
 
-/// Returns the parts that a rank holds: for each parameter of its stages the weights and, without
-/// `weights_alone`, both moments.
+/// Returns the parts that a rank holds: for each parameter of its stages the weights and, unless
+/// `weights_alone` is set, both moments.
 std::vector<HeldPart> held_parts(std::span<const LiveRank::HeldStage> stages, int rank, int tp_rank,
                                  bool weights_alone);
 
-/// Returns a checkpoint index's name for the dtype that ranks compute in.
+/// Returns the Dtype that a checkpoint index stores for the dtype in which ranks compute.
 Dtype dtype_of_index(DType dtype);
 
 /// add_held_parts() appends parts to bytes; get_held_parts() reads all of them back.
@@ -30,8 +30,8 @@ CheckpointFile write_pieces(const RankContext& rank, std::span<const LiveRank::H
                             const std::string& part, const CheckpointIndex& index, std::size_t file);
 
 /// Sets the weights and moments of a rank's stages.
-/// @throws Error (input) that names a tensor that is missing or has another shape; the errors of
-/// CheckpointReader::read()
+/// @throws Error (input) that names a tensor that is missing or has a different shape; what
+/// CheckpointReader::read() throws
 void read_pieces(const RankContext& rank, std::span<const LiveRank::HeldStage> stages,
                  const CheckpointReader& reader);
 

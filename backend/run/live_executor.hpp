@@ -18,8 +18,8 @@ namespace dflop {
 
 struct LiveOptions {
   DType dtype = DType::f32;
-  std::uint64_t seed = 1;  ///< of the initial parameters and, without `contents`, of synthetic batches
-  std::shared_ptr<const Contents> contents = nullptr;  ///< null: synthetic
+  std::uint64_t seed = 1;  ///< of the initial parameters and, if `contents` is null, of synthetic batches
+  std::shared_ptr<const Contents> contents = nullptr;  ///< null: synthetic contents
   const WeightSource* weights =
       nullptr;  ///< source of the initial parameters, used only by the constructor; null: drawn from the seed
 };
@@ -31,9 +31,9 @@ using StepInputs = std::vector<RankInputs>;
 /// others.
 struct LiveResult {
   Timeline timeline;
-  double loss = 0;  ///< mean over the batch's trained tokens
-  /// This is the norm of all gradients before clipping, if the plan clips. With such a plan, ranks do not
-  /// change their weights if the norm or the loss is not finite.
+  double loss = 0;  ///< mean loss of the batch's trained tokens
+  /// If the plan clips gradients, this is the norm of all gradients before clipping. Ranks then do not change
+  /// their weights if the norm or the loss is not finite.
   std::optional<double> gradient_norm;
   std::vector<std::vector<KernelObservation>> kernels;  ///< by rank, for the step's choices
 };
@@ -52,13 +52,13 @@ class LiveExecutor final : public Executor {
   LiveExecutor(const Plan& plan, const ModelSpec& model, World& world, const LiveOptions& options);
   ~LiveExecutor() override;
 
-  /// Runs a step with learning rate zero, which takes as long as any other step. If gradients are finite,
-  /// weights stay unchanged but the optimizer's moments change. @throws the errors of step()
+  /// Runs a step with learning rate zero, which has the same duration as any other step. If gradients are
+  /// finite, weights stay unchanged but the optimizer's moments change. @throws the errors of step()
   Timeline run(const Iteration& iteration, Detail detail) const override;
 
   /// Runs a training step, which changes the ranks' parameters. It is const like run(), because the
   /// executor's own members do not change. The result's timeline holds the step's spans. A program that has
-  /// only forwards (core/program/forwards.hpp) is an evaluation: the step gives the loss, keeps no
+  /// only forwards (core/program/forwards.hpp) is an evaluation: the step returns the loss, keeps no
   /// activations, and does not change parameters, gradients or optimizer states. `inputs` are the result of
   /// make_inputs() for this iteration; if empty, the ranks make them first.
   /// @throws Error (internal) for an iteration of another plan; otherwise the exception of the first rank
@@ -69,33 +69,34 @@ class LiveExecutor final : public Executor {
   /// contents. It may be called while another step runs. @throws the errors of Contents
   StepInputs make_inputs(const Iteration& iteration) const;
 
-  /// Returns whether ranks compute on the same cores that make inputs. If so, making inputs during a step
-  /// only slows the step down.
+  /// Returns whether make_inputs() would run on the same cores on which ranks compute. If so, making inputs
+  /// during a step only slows the step down.
   bool is_synchronous() const;
 
   /// Returns the names of the operations' variants on a rank of this process.
   VariantNames variant_names() const;
 
-  /// Returns the device memory that a rank of this process holds now. Between two steps that is the memory it
-  /// keeps from step to step. @throws Error (internal) for another process's rank.
+  /// Returns the device memory that a rank of this process holds now. Between two steps, this is the memory
+  /// that the rank keeps from step to step. @throws Error (internal) for another process's rank.
   Bytes in_use(int rank) const;
 
   /// Returns the parameters, gradients or optimizer states of all ranks as whole tensors in the leading
-  /// process, and nothing in the others. All processes must call read(), and write() too.
+  /// process, and no tensors in the other processes. All processes must call it.
   WholeTensors read(ParameterStore::Kind which);
-  /// Sets the parameters, gradients or optimizer states of all ranks to the leading process's `tensors`.
+  /// Sets the parameters, gradients or optimizer states of all ranks to the leading process's `tensors`. All
+  /// processes must call it.
   /// @throws Error (input) that names a tensor that is missing or has another shape.
   void write(ParameterStore::Kind which, const WholeTensors& tensors);
 
   /// Writes parameters and optimizer states as the checkpoint of index.step in a run's folder, which all
-  /// processes must see. Each rank writes its own file in its thread, with the data that only it holds or
-  /// that it is the first rank to hold. All processes must call it. The leading process's index counts,
-  /// except for its dtype, files and tensors.
-  /// It returns when the checkpoint is complete and on disk. If writing fails, no partial checkpoint remains.
+  /// processes must see. Each rank writes its own file in its thread, with the data that no earlier rank
+  /// holds. All processes must call it. The leading process's index is stored, except for its dtype, files
+  /// and tensors, which save() sets. It returns when the checkpoint is complete and on disk. If writing
+  /// fails, no partial checkpoint remains.
   /// @throws Error (output) in all processes if one of them cannot write
   void save(const std::string& folder, const CheckpointIndex& index);
-  /// Writes only the parameters, like save(), into an existing empty folder, for a CheckpointReader. All
-  /// processes must call it. @throws Error (output)
+  /// Writes only the parameters, like save(), into an existing empty folder. A CheckpointReader can read the
+  /// folder. All processes must call it. @throws Error (output)
   void save_weights(const std::string& folder);
   /// Sets parameters and optimizer states from a checkpoint. Each rank reads its part in its thread. All
   /// processes must call it with the same folder.

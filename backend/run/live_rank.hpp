@@ -28,11 +28,12 @@ struct StepOptions {
   OptimizerStep optimizer = {};
   /// If the plan clips gradients, a larger gradient norm is scaled down to this value.
   double clip_norm = 1;
-  bool update = true;                  ///< false: compute gradients but keep parameters
+  bool update = true;                  ///< false: compute gradients but do not change parameters
   const Contents* contents = nullptr;  ///< contents of the step's samples; null: the executor's
   /// These delays are added to the program's instructions, for experiments; empty: none.
   std::span<const Nanoseconds> delays = {};
-  /// These choose the variants of operations; null: the first of each. They must outlive the step.
+  /// These choose the variants of operations; null: the first variant of each operation. They must outlive
+  /// the step.
   const KernelChoices* kernels = nullptr;
 };
 
@@ -50,19 +51,19 @@ using RankInputs = std::map<std::pair<int, int>, StageInput>;
 
 /// A LiveSpan records when an instruction ran, on the clock of DeviceEvents, and its memory.
 struct LiveSpan {
-  std::int32_t instruction = 0;  ///< its index in the group's list
+  std::int32_t instruction = 0;  ///< the instruction's index in the group's list
   Nanoseconds start{0};
   Nanoseconds end{0};      ///< excluding `idle`
-  Nanoseconds idle{0};     ///< time in it spent waiting for other groups
-  Nanoseconds arrival{0};  ///< receive or collective: when everything had arrived; send: its start
-  Bytes in_use_before;     ///< the rank's memory at the start
-  Bytes in_use;            ///< at the end
-  Bytes most_in_use;       ///< the max in between
+  Nanoseconds idle{0};     ///< time in the instruction spent waiting for other groups
+  Nanoseconds arrival{0};  ///< of a receive or collective: when everything had arrived; of a send: its start
+  Bytes in_use_before;     ///< the rank's memory at the instruction's start
+  Bytes in_use;            ///< the rank's memory at the instruction's end
+  Bytes most_in_use;       ///< max of the rank's memory in between
 };
 
 struct LiveRankResult {
   std::vector<LiveSpan> spans;
-  double loss = 0;  ///< the rank's part of the batch's loss; the same on all tp ranks of a group
+  double loss = 0;  ///< the rank's part of the batch's loss, which is the same on all tp ranks of a group
   std::optional<double> gradient_norm;     ///< before clipping, the same on all ranks; only if the plan clips
   std::vector<KernelObservation> kernels;  ///< for the step's choices
 };
@@ -70,8 +71,8 @@ struct LiveRankResult {
 class LiveRank {
  public:
   /// Makes a rank of group `group` of a plan's programs. `layout` is a Program with the plan's stages and
-  /// groups. Weights come from `weights` or, if that is null, from `seed`. With `turn`, the rank computes
-  /// only in its turns. The referenced objects, except `weights`, must outlive it.
+  /// groups. Takes weights from `weights` or, if it is null, draws them from `seed`. If `turn` is set, the
+  /// rank computes only in its turns. The referenced objects, except `weights`, must outlive it.
   LiveRank(const Plan& plan, const ModelSpec& model, const Program& layout, std::size_t group,
            std::uint64_t seed, const WeightSource* weights, const RankContext& rank,
            ComputeTurn* turn = nullptr);
@@ -79,8 +80,8 @@ class LiveRank {
   /// Makes this rank's inputs of an iteration in host memory. It may be called from any thread, even while
   /// the rank runs a step.
   RankInputs make_inputs(const Program& program, const BatchContent& content) const;
-  /// Prepares everything that an iteration needs. `inputs` must be of its program. All ranks prepare before
-  /// any of them runs, so that preparation does not count as waiting of other ranks.
+  /// Prepares everything that an iteration needs. `inputs` must be made for the step's program. All ranks
+  /// prepare before any rank runs, so that no rank waits for the preparation of another rank.
   void prepare(const LiveStep& step, RankInputs inputs);
   /// Runs the prepared iteration. All ranks of the run call it at the same time, each in its own thread.
   LiveRankResult run(const LiveStep& step);
@@ -98,13 +99,13 @@ class LiveRank {
   ModelState model_state() const;
 
  private:
-  /// A Note records an instruction before the device has necessarily reached it.
+  /// A Note records an instruction that the device may not have reached yet.
   struct Note {
     LiveSpan span;                          ///< its times are still missing
     std::optional<Nanoseconds> turn_began;  ///< set if the rank had to wait for its turn
     std::unique_ptr<DeviceEvent> start;
     std::unique_ptr<DeviceEvent> end;
-    Arrival arrival;  ///< of receives and collectives, including the gathering of weights
+    Arrival arrival;  ///< set for receives and collectives, including the gathering of weights
     std::unique_ptr<DeviceEvent> stepped;  ///< only for optimizer steps that gather weights
   };
 
@@ -116,9 +117,9 @@ class LiveRank {
     Tensor d_out;
     Tensor d_in;
     StageTape tape;
-    int activation_sends = 0;  ///< number still to come
+    int activation_sends = 0;  ///< number of sends still to come
     int gradient_sends = 0;
-    bool turned_back = false;  ///< the gradient of its input is computed
+    bool turned_back = false;  ///< the gradient of the stage's input is computed
   };
   using Slots = std::map<std::pair<int, int>, Slot>;  // by stage and microbatch
 
@@ -130,7 +131,7 @@ class LiveRank {
     std::string what;
   };
 
-  /// Pieces are the parts in which the gradients of one stage are reduced, from the last to the first,
+  /// Pieces are the parts of one stage's gradients that are reduced one by one, from the last to the first,
   /// because backwards complete the gradients in that order.
   struct Pieces {
     int count = 0;

@@ -21,12 +21,12 @@ std::vector<int> receivers_of(int place, int senders, int receivers);
 std::vector<RankRoute> routes_of(const Program& program);
 
 /// IncomingMessages are the messages to one group. A program orders the messages between two stages, but two
-/// groups may hold several stages each, and messages between two ranks arrive in the order of sending. So a
-/// rank may have to receive messages that it needs later before the one that it needs now.
+/// groups may hold several stages each, and messages between two ranks arrive in the order of sending. So
+/// before the message that it needs now, a rank may have to receive messages that it needs later.
 class IncomingMessages {
  public:
   struct Incoming {
-    Instruction instruction;   ///< the instruction that receives it
+    Instruction instruction;   ///< the instruction that receives the message
     bool activations = false;  ///< true: the stage's input; false: the gradient of its output
   };
 
@@ -36,8 +36,8 @@ class IncomingMessages {
 
   const Incoming& at(std::int32_t message) const { return incoming_.at(message); }
 
-  /// Returns the messages to receive now to get `message`, in order and ending with it; empty if an earlier
-  /// call has returned it.
+  /// Returns the messages that the rank must receive now to get `message`, in order; `message` is the last.
+  /// The result is empty if an earlier call has returned `message`.
   std::vector<std::int32_t> take_until(std::int32_t message);
 
  private:
