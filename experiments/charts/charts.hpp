@@ -21,7 +21,7 @@ std::string html_lines(const std::vector<std::string>& lines);
 /// Makes a page around `body`. The title is also the page's first heading. The page loads nothing external.
 std::string html_page(std::string_view title, std::string_view body);
 
-/// In pixels. Pictures that use these values share one time scale when stacked.
+/// These sizes are in pixels. Pictures that use them share one time scale when stacked.
 inline constexpr double kLabelWidth = 150;
 inline constexpr double kPlotWidth = 1000;
 inline constexpr double kAxisHeight = 22;
@@ -47,8 +47,8 @@ double time_scale(Nanoseconds end);
 
 /// Draws one traced iteration as an SVG, one row per tp group. All pictures with the same `end` have the same
 /// time scale. If there is a critical path, it is drawn on top: its instructions are outlined, everything
-/// else is pale, and lines show its messages and collectives. Beyond 48 rows (128 with a path, whose own rows
-/// come first), rows are thinned out evenly, and the picture says so.
+/// else is pale, and lines show its messages and collectives. If there are more than 48 rows (128 with a
+/// path), rows are thinned out evenly, and the picture says so; the path's own rows are kept first.
 std::string timeline_svg(const Timeline& timeline, Nanoseconds end, const std::vector<PathLink>& path = {});
 
 /// Draws timeline_svg() below its legend, as a separate picture.

@@ -9,7 +9,7 @@
 
 namespace dflop {
 
-/// A Task is a heading of `dflop --help`: a command stands under what it is used for.
+/// A Task is a heading of `dflop --help`. It names the purpose of the commands listed below it.
 enum class Task : std::uint8_t { plan, explain, run, check, data, tools };
 
 template <>
@@ -31,7 +31,7 @@ struct Command {
   int (*run)(const Values& values);  ///< returns the exit code
   bool has_format = true;            ///< whether it prints a result; then --format is its last option
   Options options{};
-  std::string old_name{};  ///< its name in the previous version, which still works; its JSON still has it
+  std::string old_name{};  ///< its name in the previous version; it still works and is still in the JSON
 
   /// Returns the first word of the name, under which the overview lists it.
   std::string noun() const { return name.substr(0, name.find(' ')); }

@@ -1,5 +1,5 @@
-// Types that declare the options of commands, and functions that read option values and check the files they
-// name.
+// This file has types that declare the options of commands, and functions that read option values and check
+// the files that the values name.
 #pragma once
 
 #include <boost/program_options/variables_map.hpp>
@@ -23,7 +23,7 @@ struct ValueKind {
 
   Type type = Type::flag;
   std::string stands_for;      ///< placeholder for the value in --help
-  Cell usual;                  ///< default value; without one, an option that is not given has no value
+  Cell usual;                  ///< default value; if empty, an option that is not given has no value
   bool is_required = false;    ///< whether the command fails without it
   bool is_repeatable = false;  ///< whether it may be given several times; the values are collected
   bool takes_several = false;  ///< whether several values may follow the option
@@ -52,7 +52,7 @@ ValueKind whole(const std::string& stands_for, std::optional<std::int64_t> usual
 ValueKind number(const std::string& stands_for, std::optional<double> usual = {});
 ValueKind repeatable_text(const std::string& stands_for);             ///< may be given several times
 ValueKind texts(const std::string& stands_for);                       ///< takes one or more values
-ValueKind wholes(const std::string& stands_for, std::int64_t usual);  ///< likewise
+ValueKind wholes(const std::string& stands_for, std::int64_t usual);  ///< takes one or more values
 
 /// An OptionGroup is a set of related options, which help and manual print under one heading.
 enum class OptionGroup : std::uint8_t {
@@ -71,7 +71,7 @@ enum class OptionGroup : std::uint8_t {
   output
 };
 
-/// The headings of the groups, in the order of help and manual.
+/// These are the headings of the groups, in the order of help and manual.
 template <>
 inline constexpr NameTable<OptionGroup, 13> kNames<OptionGroup> = {{
     {OptionGroup::main, "Options"},
@@ -150,15 +150,15 @@ class OptionError final : public Error {
 /// Rejects an option. @throws OptionError "option '--gbs': " with `why`.
 [[noreturn]] void refuse_option(const std::string& option, const std::string& why);
 
-/// Rejects each of the options that was given. @throws Error (usage) as refuse_option()
+/// Rejects all of these options: fails if one of them was given. @throws what refuse_option() throws
 void refuse_given(const Values& values, const std::vector<const char*>& options, const std::string& why);
 
 /// Rejects a value. @throws Error (usage) "option '--gbs': expected ..., found '...'".
 [[noreturn]] void refuse_value(const std::string& option, const std::string& expected,
                                const std::string& found);
 
-/// Rejects a name that is not in `names`. @throws Error (usage) as refuse_value(), with the closest name as a
-/// suggestion
+/// Rejects a name that is not in `names`. @throws the error (usage) of refuse_value(), with the closest name
+/// as a suggestion
 [[noreturn]] void refuse_name(const std::string& option, const std::vector<std::string_view>& names,
                               const std::string& found);
 
@@ -174,7 +174,7 @@ bool is_set(const Values& values, const std::string& flag);
 std::int64_t read_integer(const Values& values, const std::string& name, std::int64_t lowest,
                           std::int64_t highest);
 
-/// Reads an optional integer option; nothing if it was not given. @throws Error (usage) as read_integer()
+/// Reads an optional integer option; nullopt if it was not given. @throws what read_integer() throws
 template <std::integral Whole = std::int64_t>
 std::optional<Whole> read_optional_integer(const Values& values, const std::string& name, std::int64_t lowest,
                                            std::int64_t highest) {
@@ -185,10 +185,10 @@ std::optional<Whole> read_optional_integer(const Values& values, const std::stri
 /// Reads a finite number option in [lowest, highest]. @throws Error (usage) otherwise.
 double read_number(const Values& values, const std::string& name, double lowest, double highest);
 
-/// Reads a text option; nothing if it was not given.
+/// Reads a text option; nullopt if it was not given.
 std::optional<std::string> read_text(const Values& values, const std::string& name);
 
-/// Reads all values of an option that takes one or more; none if it was not given.
+/// Reads all values of an option that takes one or more values; empty if it was not given.
 std::vector<std::string> read_texts(const Values& values, const std::string& name);
 
 /// Reads an option whose values are the names of an enum. @throws Error (usage) for another name.
@@ -200,11 +200,11 @@ Enum read_named(const Values& values, const std::string& option) {
   return *value;
 }
 
-/// Reads --format. @throws Error (usage) as read_named()
+/// Reads --format. @throws what read_named() throws
 Format read_format(const Values& values);
 
 /// Returns the parts of a value between separators. Parts may be empty, and there is one more part than
-/// separators. They refer to `text`.
+/// separators. The parts are views of `text`.
 std::vector<std::string_view> split(std::string_view text, char separator);
 
 /// Rejects a `path` that option `name` writes if it is a file of a model's folder. @throws Error (usage)
@@ -214,9 +214,9 @@ void refuse_files_of_folder(const std::string& folder, const std::string& name, 
 /// option names, or a file of the model's folder. @throws Error (usage)
 void refuse_files_of_others(const Values& values, const std::string& name, const std::string& path);
 
-/// Reads the path of an output file; nothing if none was requested.
-/// @throws Error (output) if the file cannot be written, so that this is known before the work starts; Error
-/// (usage) as refuse_files_of_others()
+/// Reads the path of an output file; nullopt if none was requested.
+/// @throws Error (output) if the file cannot be written, so that this is known before the work starts; what
+/// refuse_files_of_others() throws
 std::optional<std::string> read_output(const Values& values, const std::string& name);
 
 /// Checks before the long part of a command that `directory` can be made and written to. It does not make the

@@ -8,7 +8,7 @@
 namespace dflop {
 
 /// Reads the path of a picture that option `name` writes: SVG, PNG or PDF, according to its extension.
-/// @throws Error as read_output(), and (usage) for the extension of another picture format, or if the
+/// @throws what read_output() throws; Error (usage) for the extension of another picture format, or if the
 /// converter to PNG and PDF is not installed
 std::string read_picture_output(const Values& values, const std::string& name);
 

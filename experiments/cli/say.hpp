@@ -1,4 +1,4 @@
-// Notes, errors and progress for people, on standard error.
+// These functions write notes, errors and progress for people to standard error.
 #pragma once
 
 #include <fmt/core.h>
@@ -27,8 +27,7 @@ void say(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
 }
 
 /// A Progress is a progress bar on standard error, for work that takes more than two seconds. It is shown
-/// only on terminals. If several exist at once, only the first draws; nested and concurrent work has no bar
-/// of its own.
+/// only on terminals. If several exist at once, only the first draws; nested and concurrent work has no bar.
 class Progress {
  public:
   explicit Progress(std::string label);
@@ -39,7 +38,7 @@ class Progress {
   /// Draws at most ten times a second.
   void update(std::int64_t done, std::int64_t total);
 
-  /// Writes a line to standard error, terminal or not, above the bar.
+  /// Writes a line to standard error, above the bar, even if it is not a terminal.
   void note(const std::string& line);
 
  private:

@@ -21,9 +21,9 @@ class Stopped final : public std::runtime_error {
 };
 
 /// While a StopOnSignals exists, SIGINT, SIGTERM and SIGHUP (a closed terminal) are recorded and do not end
-/// the process. A signal that comes seconds after the first ends it at once. Output to a closed pipe, as when
-/// `tee` ended with its terminal, is dropped and does not end the process either. Only one StopOnSignals may
-/// exist at a time.
+/// the process. A signal that arrives seconds after the first signal ends the process at once. Output to a
+/// closed pipe, as when `tee` ended with its terminal, is dropped and does not end the process either. Only
+/// one StopOnSignals may exist at a time.
 class StopOnSignals {
  public:
   StopOnSignals();

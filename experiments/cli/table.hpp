@@ -33,7 +33,7 @@ constexpr bool is_for_people(Format format) {
   return format != Format::json && format != Format::csv;
 }
 
-/// A Cell is a value. A missing one prints as "-" for people, null in JSON and an empty field in CSV. Times
+/// A Cell is a value. A missing value prints as "-" for people, null in JSON and an empty field in CSV. Times
 /// are stored in seconds, memory in bytes, and booleans as "yes" or "no".
 class Cell : public std::variant<std::monostate, std::string, std::int64_t, double> {
  public:
@@ -53,10 +53,10 @@ class Cell : public std::variant<std::monostate, std::string, std::int64_t, doub
 };
 
 struct Column {
-  std::string key;    ///< JSON and CSV, with the unit: "peak_memory_bytes"
-  std::string title;  ///< table: "peak GiB"
+  std::string key;    ///< name in JSON and CSV, with the unit: "peak_memory_bytes"
+  std::string title;  ///< heading in tables for people: "peak GiB"
   int decimals = 0;   ///< table
-  double scale = 1;   ///< table shows value * scale
+  double scale = 1;   ///< tables for people show value * scale
 };
 
 struct Table {
@@ -83,7 +83,8 @@ std::string to_latex(const Table& table);
 /// Returns a JSON array with one object per row. Invalid UTF-8 is replaced.
 std::string to_json(const Table& table, int indent);
 
-/// Returns the array as a value, for documents with several tables; json_text() prints these.
+/// Returns the array of to_json() as a JSON value, for documents with several tables. json_text() prints such
+/// documents.
 nlohmann::ordered_json json_of(const Table& table);
 
 /// Returns a document as text that ends with a newline. Invalid UTF-8 is replaced.
@@ -93,7 +94,8 @@ std::string json_text(const nlohmann::ordered_json& document);
 /// cannot be met. Its key "infeasible" has the reason.
 std::string infeasible_json(const std::string& reason);
 
-/// Returns the text of a table, limited to the width of the terminal on standard output, if that is one.
+/// Returns the text of a table. If standard output is a terminal, the text is limited to the terminal's
+/// width.
 std::string terminal_text(const Table& table);
 
 /// Returns the width in columns of the terminal on standard output; 0 if it is not a terminal.
@@ -108,11 +110,12 @@ std::string shown_text(const Cell& cell, const Column& column);
 /// Returns whether a column has words (aligned to the left) and not numbers. The first row decides.
 bool has_words(const Table& table, std::size_t column);
 
-/// Returns a blank line, the heading and the table, limited to the terminal's width; empty without a table.
+/// Returns a blank line, the heading and the table, limited to the terminal's width; an empty text if there
+/// is no table.
 std::string section(std::string_view heading, const std::optional<Table>& table);
 
-/// Sets the command whose results are printed, such as "sweep export". JSON without a schema of its own then
-/// gets schema "dflop.result.sweep_export", version 1.
+/// Sets the command whose results are printed, such as "sweep export". JSON without a schema then gets schema
+/// "dflop.result.sweep_export", version 1.
 void set_result_command(std::string_view command);
 
 /// Returns a result, given as JSON text, with schema and version. An object without a schema gets both as its
@@ -122,12 +125,12 @@ std::string with_schema(std::string json);
 /// Prints a table; as text it is limited to the terminal's width. JSON is {"schema", "version", "rows"}.
 void print_table(const Table& table, Format format);
 
-/// Prints a result of several tables: text() or json(), or the table `csv` as CSV, Markdown or LaTeX. Calls
-/// only the function whose result is printed.
+/// Prints a result of several tables in a format: text() as a table, json() as JSON, and the table `csv` as
+/// CSV, Markdown or LaTeX. Calls only the function whose result is printed.
 void print_result(Format format, const std::function<std::string()>& text,
                   const std::function<std::string()>& json, const Table& csv);
 
-/// Prints, in JSON only, an object with the reason why there is no result.
+/// If the format is JSON, prints an object with the reason why there is no result; otherwise prints nothing.
 void print_infeasible(Format format, const std::string& reason);
 
 /// Returns the text of a cell as in CSV, without quotes; empty for a missing value.

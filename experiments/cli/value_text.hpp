@@ -47,7 +47,7 @@ class ValueText {
   }
   bool starts_with_digit() const { return !rest_.empty() && rest_.front() >= '0' && rest_.front() <= '9'; }
   std::string_view rest() const { return rest_; }
-  /// Rejects the value. @throws Error as refuse_value()
+  /// Rejects the value. @throws what refuse_value() throws
   [[noreturn]] void fail() const {
     refuse_value(std::string(option_), std::string(form_), std::string(text_));
   }

@@ -1,4 +1,4 @@
-// The output files of dflop simulate, for plans and for raw pipelines.
+// This file declares the output files of dflop simulate, for plans and for raw pipelines.
 #pragma once
 
 #include <cstdint>
@@ -49,13 +49,16 @@ struct SimulateOutputs {
   void write(const SimulatedRun& run) const;
 };
 
-/// The max number of spans of all iterations in the files. Making a trace with that many takes about 2.5 GB.
+/// The files hold at most this many spans, over all iterations. Making a trace with that many spans takes
+/// about 2.5 GB.
 inline constexpr std::int64_t kMaxSpans = std::int64_t{1} << 22;
 
-/// Rejects runs with more spans before they are simulated. @throws Error (input)
+/// Rejects a run with more than kMaxSpans spans before it is simulated, if an output needs spans. @throws
+/// Error (input)
 void require_few_spans(const SimulateOutputs& outputs, std::int64_t spans);
 
-/// Reads --out, --perfetto, --order-out, --html, --program-out and --picture. @throws Error as read_output().
+/// Reads --out, --perfetto, --order-out, --html, --program-out and --picture. @throws what read_output()
+/// throws.
 SimulateOutputs read_simulate_outputs(const Values& values);
 
 /// Simulates the file of --pipeline, which describes a pipeline only by its durations. Writes the outputs,

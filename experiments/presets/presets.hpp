@@ -22,7 +22,7 @@ struct Preset {
 /// Returns all presets, ordered by kind and name.
 const std::vector<Preset>& presets();
 
-/// Returns the names of one kind.
+/// Returns the names of the presets of one kind.
 std::vector<std::string> preset_names(std::string_view kind);
 
 /// Finds a model: `name` is a preset, the path of a file (anything with a '/' or ending in ".json"), or a
@@ -34,13 +34,13 @@ ModelSpec find_model(const std::string& name);
 bool is_model_folder(const std::string& name);
 
 /// Finds a cluster: `name` is "a100-80g:4" (4 nodes), "a100-80g" (1 node), a file's path with the same
-/// suffix, or several of these joined, as in "a100-80g:15+h100:1": nodes of several GPU types on the links of
-/// the first one.
-/// @throws Error (input) as find_model(), for a node count outside 1 to 4096 or one that contradicts a file
-/// with several "nodes", and for nodes of different sizes.
+/// suffix, or several of these joined, as in "a100-80g:15+h100:1": nodes of several GPU types, with the links
+/// of the first cluster.
+/// @throws Error (input) for an unknown name or a file that is not a cluster, for a node count that is
+/// outside 1 to 4096 or contradicts a file with "nodes", and for nodes of different sizes.
 ClusterSpec find_cluster(const std::string& name);
 
-/// Finds a cluster like find_cluster(). @throws Error (input) also for one with GPUs of several types
+/// Finds a cluster like find_cluster(). @throws Error (input) also for a cluster with GPUs of several types
 ClusterSpec find_uniform_cluster(const std::string& name);
 
 /// A ClusterFile is a cluster of one GPU type, with the text of its file.
@@ -50,15 +50,15 @@ struct ClusterFile {
   std::string json;
 };
 
-/// Finds a single preset or file by name. It is read once, because it may be a pipe.
-/// @throws Error (input) as find_cluster(), for joined names, and for a file with "nodes"
+/// Finds a single preset or file by name. The file is read only once, because it may be a pipe.
+/// @throws what find_cluster() throws; Error (input) for joined names, and for a file with "nodes"
 ClusterFile find_cluster_file(const std::string& name);
 
 /// Returns whether a cluster's name fixes its number of nodes even without a number at its end: joined
 /// presets, or a file with "nodes".
 bool says_nodes(const std::string& cluster);
 
-/// Returns the name of the cluster with this many nodes; unchanged if says_nodes().
+/// Returns a cluster's name with this number of nodes; unchanged if says_nodes().
 std::string with_nodes(const std::string& cluster, std::int64_t nodes);
 
 /// NamedNotes are the notes of a preset or file, with its name.
@@ -68,14 +68,14 @@ struct NamedNotes {
 };
 
 /// Returns the notes of each preset or file that a cluster's name joins. For files that can be read only
-/// once, such as pipes, everything is unknown. @throws Error (input) as find_cluster()
+/// once, such as pipes, all notes are unknown. @throws what find_cluster() throws
 std::vector<NamedNotes> find_cluster_notes(const std::string& name);
 
 /// Returns the text that find_cluster() reads for a name, including the numbers of nodes.
 std::string cluster_text(const std::string& name);
 
-/// Return the hash of the text that find_model() or find_cluster() reads for a name, including the number of
-/// nodes. The hash is empty for files that can be read only once, such as pipes.
+/// These functions return the hash of the text that find_model() or find_cluster() reads for a name,
+/// including the number of nodes. The hash is empty for files that can be read only once, such as pipes.
 std::string model_hash(const std::string& name);
 std::string cluster_hash(const std::string& name);
 

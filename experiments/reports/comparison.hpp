@@ -28,31 +28,32 @@ inline constexpr NameTable<RowKind, 4> kNames<RowKind> = {{{RowKind::search, "se
 
 RowKind kind_of(const System& system);
 
-/// Returns the systems, best first: plans that fit all further batches, then plans that fit only these
-/// batches, then systems without a plan. Within each class, faster systems come first; ties stay in the order
-/// of the table.
+/// Returns the systems, best first: plans that also fit all further batches, then plans that fit only the
+/// compared batches, then systems without a plan. Within each of these classes, faster systems come first;
+/// ties stay in the order of `systems`.
 std::vector<const System*> best_first(const std::vector<System>& systems);
 
-/// Returns the better of the tuned uniform baselines, pytorch and megatron. Without them, returns
-/// megatron-default, which is set by hand. Null if none has a plan that fits.
+/// Returns the better of the tuned uniform baselines, pytorch and megatron. If neither is compared, returns
+/// megatron-default, which is set by hand. Returns null if no such system has a plan that fits.
 const System* uniform_baseline(const std::vector<System>& systems);
 
-/// Returns the columns that matter for a decision, with a row for each of best_first(): system, kind, plan,
-/// s/iteration, speedup over uniform_baseline(), idle %, GiB and whether the plan fits.
+/// Returns a table of the columns that matter for a decision, with a row for each of best_first(): system,
+/// kind, plan, s/iteration, speedup over uniform_baseline(), idle %, GiB and whether the plan fits.
 Table decision_table(const std::vector<System>& systems);
 
-/// Returns decision_table() grouped by kind, at most kNarrowColumns wide. On a terminal narrower than that,
-/// with `width` columns, each row becomes a block; 0 means any width. A line below explains the columns.
+/// Returns decision_table() grouped by kind, at most kNarrowColumns wide. If the terminal's `width` in
+/// columns is smaller, each row becomes a block; width 0 means no limit. A line below explains the columns.
 std::string decision_text(const std::vector<System>& systems, int width);
 
 /// Returns the text below the table of decision_text().
 std::string decision_legend(const std::vector<System>& systems);
 
-/// Returns how the mean GPU spends its time in the iterations of a system, which must have an evaluation.
+/// A BreakdownOf returns how the mean GPU spends its time in the iterations of a system. The system must have
+/// an evaluation.
 using BreakdownOf = std::function<TimeBreakdown(const System&)>;
 
-/// Returns paragraphs: the fastest plan, how it compares with the baselines and why; then how the published
-/// method compares with baselines set by hand and with tuned ones.
+/// Returns the answer in paragraphs: the fastest plan, and how and why it differs from the baselines; then
+/// the published method compared with baselines set by hand and with tuned ones.
 std::vector<std::string> comparison_answer(const std::vector<System>& systems,
                                            const BreakdownOf& breakdown_of);
 

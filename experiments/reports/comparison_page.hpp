@@ -1,4 +1,4 @@
-// The HTML page of a comparison.
+// This file makes the HTML page of a comparison.
 #pragma once
 
 #include <optional>

@@ -12,7 +12,7 @@ namespace dflop {
 
 /// A TimeUse is a way in which a GPU spends time.
 enum class TimeUse : std::uint8_t {
-  compute,                ///< forward, backward and optimizer, except the next two
+  compute,                ///< forward, backward and optimizer, except the next two uses
   recomputation,          ///< includes the tensor-parallel communication of recomputation
   tensor_communication,   ///< exposed all-reduces of tensor parallelism
   imbalance,              ///< idle time that would disappear if microbatches and dp ranks had equal work
@@ -41,8 +41,8 @@ struct TimeBreakdown {
   Seconds sum() const;
 };
 
-/// Simulates a schedule again, with and without its imbalance, and prices it without recomputation and
-/// without tensor-parallel communication.
+/// Returns the breakdown of a schedule. For this, simulates the schedule again, with and without its
+/// imbalance, and prices it without recomputation and without tensor-parallel communication.
 /// @pre the target's costs are analytic, all iterations are feasible, and there is at least one
 TimeBreakdown time_breakdown(const Target& target, const Plan& plan, const ScheduleFile& schedule);
 

@@ -34,10 +34,11 @@ class BatchWindow {
   std::size_t batches() const { return held_; }
 
   /// Adds a batch, given the costs of its samples. Returns whether the window is full: it has the number of
-  /// batches set by the delay, or this is its last one.
+  /// batches set by the delay, or this batch `is_last`.
   bool add(const std::vector<double>& costs, bool is_last);
 
-  /// Empties the window, and returns its batches in the form in which they should be scheduled.
+  /// Empties the window, and returns the batches to schedule: the samples of the window, with outliers
+  /// regrouped.
   std::vector<std::vector<PushedAt>> take();
 
   bool is_on() const { return delay_.is_on(); }

@@ -22,8 +22,7 @@ struct ItemCosts {
   std::vector<double> encoder;
   std::vector<double> llm;
   std::vector<double> tokens;                ///< empty if not given
-  std::optional<std::uint64_t> stream = {};  ///< number of the random stream; none: the number of the
-                                             ///< iteration
+  std::optional<std::uint64_t> stream = {};  ///< number of the random stream; nullopt: the iteration's
 };
 
 /// Reads {"llm": [...], "encoder": [...], "tokens": [...], "stream": 5}; only the first key is required.
@@ -35,7 +34,7 @@ ItemCosts read_item_costs(const JsonValue& json);
 struct ItemBins {
   int bins = 1;
   int dp = 1;
-  int encoder_dp = 0;  ///< ranks of a separate encoder, which share a microbatch's work; 0: none
+  int encoder_dp = 0;  ///< dp ranks of a separate encoder, which share a microbatch's work; 0: none
   Objective objective = Objective::bins;
   std::optional<std::int64_t> token_cap = {};
   bool allow_empty = false;
@@ -46,8 +45,8 @@ struct ItemBins {
 ItemBins read_item_bins(const JsonValue& json);
 
 /// Assigns the items of a batch to bins.
-/// @throws Error (input) for fewer items than bins, if none may be empty, and for a cap without tokens; Error
-/// (usage) for an unknown method.
+/// @throws Error (input) for fewer items than bins, if no bin may be empty, and for a token cap if the items
+/// have no tokens; Error (usage) for an unknown method.
 ScheduleResult schedule_items(const ItemCosts& costs, const ItemBins& bins, std::string_view method,
                               const SolveLimits& limits);
 

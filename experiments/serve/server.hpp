@@ -9,7 +9,8 @@
 
 namespace dflop {
 
-/// The version of the protocol. It increases when a client of the previous version would misread an answer.
+/// This is the version of the protocol. It increases when a client of the previous version would misread an
+/// answer.
 inline constexpr int kServeProtocol = 1;
 
 /// These limits bound a client's requests, so that a faulty client gets an error and the server keeps
@@ -18,8 +19,8 @@ inline constexpr std::size_t kMaxLineBytes = std::size_t{64} << 20;    ///< per 
 inline constexpr std::size_t kMaxOpenSessions = 64;                    ///< at the same time
 inline constexpr std::size_t kMaxWaitingBatches = 2048;                ///< per session
 inline constexpr std::size_t kMaxWaitingItems = std::size_t{1} << 22;  ///< in all sessions
-/// Max bytes of waiting requests in all sessions, for batches and for partitions. If partitions reach their
-/// limit, the next request is read later.
+/// In all sessions together, waiting batches have at most kMaxWaitingBytes bytes, and waiting partition
+/// requests kMaxPartitionBytes. If the latter limit is reached, the next request is read later.
 inline constexpr std::size_t kMaxWaitingBytes = std::size_t{256} << 20;
 inline constexpr std::size_t kMaxPartitionBytes = kMaxLineBytes;
 
@@ -39,9 +40,9 @@ inline constexpr std::size_t kMaxPartitionBytes = kMaxLineBytes;
 ///   close      ends {"session": 1}
 ///   ping       {}
 ///
-/// `read_line` returns the next line, or nothing at the end. For a line longer than kMaxLineBytes it need
-/// not return more than one byte beyond that. `write_line` writes a line, and is called by one thread at a
-/// time. From the call of serve() on, read_text_file() rejects pipes and devices in this process, because
+/// `read_line` returns the next line; nullopt at the end. If a line is longer than kMaxLineBytes, it may
+/// return only its first kMaxLineBytes + 1 bytes. `write_line` writes a line, and is called by one thread at
+/// a time. From the call of serve() on, read_text_file() rejects pipes and devices in this process, because
 /// waiting for one would block all clients.
 void serve(const std::function<std::optional<std::string>()>& read_line,
            const std::function<void(const std::string&)>& write_line);

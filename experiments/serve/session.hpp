@@ -23,7 +23,7 @@ class BatchQueue {
   /// Adds a batch and returns its iteration. After close() the batch is dropped.
   std::uint64_t push(Batch batch);
 
-  /// Waits for the next batch and returns it, or null after close().
+  /// Waits for the next batch and returns it; null after close().
   Batch draw();
 
   void close();
@@ -53,18 +53,18 @@ class Session {
   /// empty.
   virtual nlohmann::ordered_json opened() const = 0;
 
-  /// Takes a batch, and returns its iteration. With delayed outliers, it is scheduled when the window is
-  /// full, or at "ends_window", which the last batch of a pass needs. Iterations then contain samples of
-  /// other batches, and next() tells where each sample was pushed.
+  /// Takes a batch, and returns its iteration. With delayed outliers, the batch is scheduled when the window
+  /// is full, or when a batch has "ends_window", as the last batch of a pass over the data must. Iterations
+  /// then contain samples of other batches, and next() tells in which batch each sample was pushed.
   /// @throws Error (input) naming the key
   virtual Pushed push(const JsonValue& batch) = 0;
 
-  /// Registers a call of next() that will follow.
+  /// Announces a later call of next().
   /// @throws Error (input) if no batch was pushed for it
   virtual void ask() = 0;
 
-  /// Waits for the next iteration, and returns it with its bins. Called once after each ask().
-  /// @throws as the scheduler; Error (input) after close()
+  /// Waits for the next iteration, and returns it with its bins. Call it once after each ask().
+  /// @throws what the scheduler throws; Error (input) after close()
   virtual nlohmann::ordered_json next() = 0;
 
   /// Ends the session. A waiting next() returns soon, with an error.
@@ -80,7 +80,7 @@ class Session {
 /// @throws Error (input) naming the key, (usage) for an unknown method
 std::unique_ptr<Session> open_session(const JsonValue& json);
 
-/// Returns the value, bound, status, reason and the bin of each item of a scheduler's result.
+/// Returns a scheduler's result as JSON: value, bound, status, reason, and the bin of each item.
 nlohmann::ordered_json schedule_json(const ScheduleResult& result);
 
 }  // namespace dflop

@@ -45,10 +45,10 @@ struct SweepPicture {
   std::vector<SweepPanel> panels = {};
 };
 
-/// Makes lines of the cells with status ok, at least one, and counts the others. There is a panel for each
-/// combination of the axes that determine neither the line (planner, scheduler, pipeline order) nor x (the
-/// axis itself; for flop_ratio and heterogeneity: model, data and modalities). Points are means over seeds,
-/// unless seeds are x. `x` and `y` are columns.
+/// Makes lines of the cells with status ok, and counts the other cells. At least one cell must be ok. There
+/// is a panel for each combination of the axes that determine neither the line (planner, scheduler, pipeline
+/// order) nor x (the axis itself; for flop_ratio and heterogeneity: model, data and modalities). Points are
+/// means over seeds, unless the seed is x. `x` and `y` are indices of columns.
 SweepPicture sweep_picture(const std::vector<SweepRow>& all, std::size_t x, std::size_t y);
 
 /// Draws an SVG that loads nothing external, all panels with the same scales.

@@ -13,7 +13,7 @@
 namespace dflop {
 
 /// An Axis is a quantity that a sweep varies. Rows are ordered by the axes in this order; cells that differ
-/// only in the last two share a plan.
+/// only in the last two axes share a plan.
 enum class Axis : std::uint8_t {
   model,
   cluster,
@@ -69,7 +69,7 @@ struct SweepColumn {
   Cell usual = {};  ///< default value of an axis that a spec does not name; missing if the spec must name it
 };
 
-// An axis that a spec does not name has one of these values:
+// An axis that a spec does not name may have one of these values:
 inline constexpr const char* kAllModalities = "all";
 inline constexpr const char* kNoConditions = "none";
 inline constexpr const char* kDefaultOption = "default";  ///< the option is not passed
@@ -105,14 +105,14 @@ struct SweepRow {
 
   std::span<const Cell> axes() const { return std::span(cells).first(kAxes); }
   std::span<const Cell> plan_axes() const { return std::span(cells).first(kPlanAxes); }
-  /// Returns the cells that are the same in every run.
+  /// Returns the cells whose values are the same in every run.
   std::span<const Cell> reproducible() const { return std::span(cells).first(kAxes + kFirstMeasured); }
 };
 
 /// Returns a key that identifies a cell: its axes as JSON, always in the same order and spelling.
 std::string sweep_key(const SweepRow& row);
 
-/// Orders rows by their axes.
+/// Returns whether row `a` comes before row `b` in the order of their axes.
 bool before(const SweepRow& a, const SweepRow& b);
 
 /// Returns whether the rows have different values in a column.

@@ -21,11 +21,11 @@ struct SweepSpec {
   std::string text;             ///< the file's text
   std::vector<SweepRow> cells;  ///< in the order of the axes' values in the file; the last axis varies
                                 ///< fastest
-  /// Data sets, models and clusters: maps each name to a fingerprint of its contents.
+  /// This maps the name of each data set, model and cluster to a fingerprint of its contents.
   std::map<std::string, std::string> inputs;
 };
 
-/// Reads a spec. Each seed of the spec is expanded to `seeds` consecutive seeds, starting with it.
+/// Reads a spec. Each seed of the spec is expanded to `seeds` consecutive seeds; it is the first of them.
 /// @throws Error (input) naming the key: for an unknown key, an axis that is missing, has no value or a
 /// repeated one, an unknown name, a value out of range, a missing file, or no cells or too many.
 SweepSpec parse_sweep_spec(std::string_view json, const std::string& file, int seeds = 1);
@@ -37,7 +37,8 @@ using PlanGroup = std::vector<SweepRow>;
 /// Returns the groups of the cells, in their order.
 std::vector<PlanGroup> plan_groups(std::vector<SweepRow> cells);
 
-/// Returns part `index` of `count`, counting from 1. Every group is in exactly one part.
+/// Divides the groups into `count` parts, and returns part number `index`, counting from 1. Every group is in
+/// exactly one part.
 std::vector<PlanGroup> shard(std::vector<PlanGroup> groups, int index, int count);
 
 /// Returns the options of `dflop plan` for a cell. @throws Error
@@ -57,7 +58,7 @@ WhatIf sweep_conditions(const SweepRow& cell);
 
 /// Runs the groups on all cores. `done` receives each cell with its measures, from any thread; each thread
 /// passes one cell at a time. A cell that cannot run has status "failed" and the error as its reason. A cell
-/// without a plan, out of memory or whose run does not end is "infeasible".
+/// is "infeasible" if it has no plan, needs too much memory, or its run never finishes.
 /// @throws what `done` throws, after which no more cells begin.
 void run_sweep(const std::vector<PlanGroup>& groups, const std::function<void(const SweepRow&)>& done);
 

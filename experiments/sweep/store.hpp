@@ -22,12 +22,12 @@ class SweepStore {
   /// now on. With `redo_changed`, cells whose inputs have changed are removed, so that they run again; all
   /// others stay.
   /// @throws Error (output) for a file that is not a sweep's database, that cannot be written, or whose cells
-  /// were made by another version of dflop or, without `redo_changed`, from other contents of the spec's
-  /// inputs.
+  /// were made by a different version of dflop or, without `redo_changed`, from inputs whose contents differ
+  /// from the spec's inputs.
   SweepStore(const std::string& file, const SweepSpec& spec, const Provenance& made_by,
              bool redo_changed = false);
 
-  /// Returns how many cells were removed because their inputs had changed.
+  /// Returns the number of cells that were removed because their inputs had changed.
   std::int64_t taken_out() const { return taken_out_; }
 
   /// Returns the keys of the finished cells; `with_failed` includes the failed ones.
@@ -45,8 +45,8 @@ class SweepStore {
 };
 
 /// Reads the cells of several databases, without duplicates and in the order of their axes.
-/// @throws Error (input) for a file that is not a sweep's database, and if files contradict each other in
-/// version or inputs, or in the reproducible results of a cell.
+/// @throws Error (input) for a file that is not a sweep's database, and for files that contradict each other:
+/// in version, inputs, or the reproducible results of a cell.
 std::vector<SweepRow> read_sweeps(const std::vector<std::string>& files);
 
 }  // namespace dflop

@@ -19,7 +19,7 @@ namespace dflop {
 enum class StudyCellKind : std::uint8_t {
   systems,     ///< the baselines and both readings of the published method
   schedulers,  ///< schedulers, on the plan of the published method
-  correction,  ///< Adaptive Correction on that plan, under anomalies
+  correction,  ///< Adaptive Correction on the plan of the published method, under anomalies
 };
 template <>
 inline constexpr NameTable<StudyCellKind, 3> kNames<StudyCellKind> = {
@@ -59,7 +59,7 @@ struct FigureRow {
   std::string detail;  ///< the plan, or why there are no figures
   std::map<std::string, double, std::less<>> figures = {};
 
-  /// Returns a figure; nothing if the row does not have it.
+  /// Returns a figure; nullopt if the row does not have it.
   std::optional<double> find(std::string_view key) const;
 
   bool operator==(const FigureRow&) const = default;

@@ -17,7 +17,7 @@ namespace dflop {
 /// Both use one sample in a microbatch of each dp rank, and all other GPUs for dp.
 std::span<const std::string_view> hand_set_names();
 
-/// Plans one of these baselines and runs it with random microbatches. If no plan fits, `planned` gives the
+/// Plans a baseline set by hand and runs it with random microbatches. If no plan fits, `planned` gives the
 /// reason.
 System run_hand_set(std::string_view name, const Target& target, const ComparisonInput& input);
 

@@ -10,10 +10,10 @@
 
 namespace dflop {
 
-/// Returns a row for each row of each cell.
+/// Returns a table with a row for each FigureRow of each cell.
 Table study_figures(std::span<const StudyResult> results);
 
-/// Returns a row for each claim under each setting.
+/// Returns a table with a row for each claim under each setting.
 Table study_claims(std::span<const StudyResult> results);
 
 /// Returns a page that loads nothing external: each study's claims, a picture for each setting, and its

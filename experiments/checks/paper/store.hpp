@@ -16,8 +16,8 @@ class CellStore {
   /// @throws Error (output)
   CellStore(const std::string& folder, std::string data);
 
-  /// Returns the stored figures of a cell; nothing if there are none, or if the data, the model, the cluster
-  /// or the program's version has changed since. Reports damaged files.
+  /// Returns the stored figures of a cell; nullopt if there are none, or if the data, the model, the cluster
+  /// or the program's version has changed since they were stored. Reports damaged files.
   /// @throws Error (input) for a file that cannot be read; Error (output) if a folder or a link has its name
   std::optional<std::vector<FigureRow>> find(const StudyCell& cell, const Setting& setting) const;
 

@@ -73,7 +73,7 @@ struct MethodGain {
   const FigureRow* baseline = nullptr;
 };
 
-/// Returns the gain in a cell; nothing if no method or no baseline fits.
+/// Returns the gain in a cell; nullopt if no method or no baseline fits.
 std::optional<MethodGain> gain_of(const CellResult& cell, std::span<const std::string_view> baselines);
 
 /// Returns Kendall's rank correlation (tau-a) of pairs: 1 if y always rises with x, -1 if it always falls.

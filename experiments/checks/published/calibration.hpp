@@ -23,7 +23,7 @@ struct FitParameter {
 
 /// Returns all parameters that are fitted if any row depends on them, with bounds around the values of
 /// `cluster`. Bandwidths are also bounded by the line rates of `notes`. docs/calibration.md lists the formula
-/// in which each is used.
+/// in which each parameter is used.
 std::vector<FitParameter> fit_parameters(const ClusterSpec& cluster, const ClusterNotes& notes = {});
 
 /// A PreparedSet is a truth set with lowered programs, shared by all predictions.
@@ -38,10 +38,11 @@ struct PreparedSet {
 
 PreparedSet prepare(TruthSet set);
 
-/// Prepares the iterations of a recorded training of `model`, simulated or live: each is a row whose measured
-/// time is its makespan. Each rank is assumed to have had its own GPU. `path` names a timeline file.
-/// @throws Error (input) as parse_timelines() and recorded_program(), for iterations without shapes of stages
-/// and work, and for a number of LLM layers that differs from the model's.
+/// Prepares the iterations of a recorded training run of `model`, simulated or live. Each iteration becomes a
+/// row whose measured time is the iteration's makespan. Each rank is assumed to have had its own GPU. `path`
+/// names a timeline file.
+/// @throws what parse_timelines() and recorded_program() throw; Error (input) for iterations without shapes
+/// of stages and work, and for a number of LLM layers that differs from the model's.
 PreparedSet prepare_recording(const std::string& path, const ModelSpec& model);
 
 /// Predicts all rows of a set, on all cores.

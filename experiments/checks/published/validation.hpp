@@ -37,34 +37,34 @@ TruthCase truth_case(TruthKind kind, const TruthRow& row);
 
 struct Prediction {
   Seconds iteration{0};
-  Bytes peak_memory;  ///< on the rank that needs the most
+  Bytes peak_memory;  ///< of the rank that needs the most
 
   bool operator==(const Prediction&) const = default;
 };
 
-/// Lowers the plan.
+/// Lowers the plan of a run.
 Program truth_program(const TruthCase& run);
 
 /// Simulates one iteration of run's program on as many nodes of `cluster` as the plan needs.
 Prediction predict(const TruthCase& run, const Program& program, const ClusterSpec& cluster);
 
-/// Does the same for a run whose program is not lowered yet.
+/// Lowers the plan of a run, and predicts the run like the other predict().
 Prediction predict(const TruthCase& run, const ClusterSpec& cluster);
 
 /// Returns the parts of a program that estimate() needs: its stages and groups, one message for each stage
-/// boundary, the collectives and one work, but no instructions.
+/// boundary, the collectives and one Work, but no instructions.
 Program skeleton(const Program& program);
 
 /// Estimates the iteration time of predict() without a simulation, for fits, which need it thousands of
 /// times. All microbatches are equal, so 1F1B takes the sum of all stages' passes and, for every further
-/// microbatch, the slowest stage's passes (Narayanan et al. 2021, section 2.2), each with a message. Then
-/// come the slowest stage's reduction and optimizer step.
+/// microbatch, the slowest stage's passes (Narayanan et al. 2021, section 2.2), each with a message. The
+/// slowest stage's reduction and optimizer step are added.
 /// @pre `program` belongs to a truth_case, or is its skeleton
 Seconds estimate(const TruthCase& run, const Program& program, const ClusterSpec& cluster);
 
 /// Reads measured iterations of runs on nodes of `cluster`.
-/// @throws Error (input) as read_ground_truth(), and naming row and column if tp neither divides the GPUs of
-/// a node nor fills whole nodes, because no launcher places ranks in that way.
+/// @throws what read_ground_truth() throws; Error (input) naming row and column if tp neither divides the
+/// GPUs of a node nor fills whole nodes, because no launcher places ranks in that way.
 TruthSet read_ground_truth_on(const ClusterSpec& cluster, const std::string& path);
 
 /// Notes suspicious rows on standard error: rows whose ratio of prediction to measurement differs from the
@@ -90,7 +90,7 @@ ErrorSummary summarize(std::vector<double> errors);
 /// Returns |predicted / measured - 1| of each row's time.
 std::vector<double> time_errors(const TruthSet& set, const std::vector<Prediction>& predictions);
 
-/// Returns the same errors of the peak memory, for the rows with a measured one.
+/// Returns |predicted / measured - 1| of each row's peak memory, only for rows in which it was measured.
 std::vector<double> memory_errors(const TruthSet& set, const std::vector<Prediction>& predictions);
 
 }  // namespace dflop

@@ -10,12 +10,12 @@
 
 namespace dflop {
 
-/// Predicts the steps of a recording with a profile and compares. Skips the first step of a live run, which
-/// is a warm-up step. The plan is derived from the groups and stages in the recording. `file` names the
-/// recording in errors.
-/// @throws Error (input) for a recording without shapes of stages or work, for a profile of a model other
-/// than the recording's, for a profile that lacks parts that its stages need, and as judge_steps() and
-/// require_reach()
+/// Predicts the steps of a recording with a profile, and compares the predictions with the recording. Skips
+/// the first step of a live run, which is a warm-up step. The plan is derived from the groups and stages in
+/// the recording. `file` names the recording in errors.
+/// @throws Error (input) for a recording without shapes of stages or work, for a profile of a model that
+/// differs from the recording's, and for a profile that lacks parts that the recording's stages need; what
+/// judge_steps() and require_reach() throw
 PlanFidelity judge_recording(const TimelineFile& recording, const std::string& file,
                              const NamedProfile& profile, bool extrapolate);
 

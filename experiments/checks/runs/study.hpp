@@ -27,9 +27,9 @@
 
 namespace dflop {
 
-// Limits of the commands that compare runs with predictions.
-inline constexpr std::int64_t kMaxCheckedSteps = 10'000;  ///< of a plan
-inline constexpr double kMaxCheckBudgetS = 86'400;        ///< for measuring
+// These limits apply to the commands that compare runs with predictions.
+inline constexpr std::int64_t kMaxCheckedSteps = 10'000;  ///< steps of a plan
+inline constexpr double kMaxCheckBudgetS = 86'400;        ///< seconds for measuring
 
 struct NamedPlan {
   std::string name;
@@ -40,12 +40,12 @@ struct NamedPlan {
 /// stages as evenly as possible, and sets `gbs`. `file` is the grid's path: plan files are relative to it,
 /// and errors name it.
 /// @throws Error (input) naming the plan that is for another model or cluster, does not fit the model, the
-/// cluster or `gbs`, or cannot run live; also if the model cannot.
+/// cluster or `gbs`, or cannot run live; also if the model cannot run live.
 std::vector<NamedPlan> complete_plans(const PlanGrid& grid, const std::string& file, int gbs,
                                       const ModelSpec& model, const ClusterSpec& cluster);
 
 /// Checks that measure_for_plan() can measure everything needed to predict a plan: all parts of the model at
-/// each tp of the plan. @throws Error (input) as require_split()
+/// each tp of the plan. @throws the errors (input) that require_split() throws
 void require_measurable(const Plan& plan, const ModelSpec& model);
 
 /// A StepFidelity compares one step of one plan with its prediction.
@@ -64,7 +64,7 @@ struct OperationFidelity {
       module;  ///< "encoder", "llm" or "encoder+llm", by the layers of its stage; for messages, the sender's
   std::string kind;  ///< an op, "message" or "all_reduce"
   std::int64_t count = 0;
-  Seconds predicted{0};  ///< sums
+  Seconds predicted{0};  ///< sum over the instructions
   Seconds measured{0};
 };
 
@@ -73,28 +73,27 @@ struct RankFidelity {
   std::int32_t first_rank = 0;
   std::int32_t ranks = 1;
   Bytes predicted_peak;  ///< model state, activations and buffers
-  Bytes measured_peak;   ///< of the device, max over all steps; zero if not recorded
+  Bytes measured_peak;   ///< the device's max over all steps; zero if not recorded
 };
 
 /// A PlanFidelity is the result of one plan's run.
 struct PlanFidelity {
   std::string name;                           ///< name in the report
   std::string plan;                           ///< short form, as returned by describe()
-  std::vector<StepFidelity> steps;            ///< without warm-up
+  std::vector<StepFidelity> steps;            ///< without warm-up steps
   std::vector<OperationFidelity> operations;  ///< by module, then kind
   std::vector<RankFidelity> ranks;
-  std::optional<double> others = {};  ///< part of the machine's processor time used by other processes
-  std::optional<ProfileTables> profile = {};  ///< fraction of the machine's processor time used by other
-                                              ///< processes
+  std::optional<double> others = {};  ///< fraction of the machine's processor time used by other processes
+  std::optional<ProfileTables> profile = {};  ///< measured for this plan; nullopt: a given profile was used
   std::string failure = {};                   ///< why the run failed; then there are no steps
 
   bool failed() const { return !failure.empty(); }
 
-  /// Return medians over the steps.
+  /// These functions return medians over the steps.
   Seconds measured() const;
   Seconds predicted() const;
   Seconds replayed() const;
-  /// Return relative errors: predicted / measured - 1, and replayed / measured - 1.
+  /// These functions return relative errors: predicted / measured - 1, and replayed / measured - 1.
   double error() const { return predicted() / measured() - 1; }
   double engine_error() const { return replayed() / measured() - 1; }
 };
@@ -103,7 +102,7 @@ struct FidelityOptions {
   LiveDevice device;
   DType dtype = DType::f32;
   std::int64_t steps = 1;    ///< counted steps
-  std::int64_t warm_up = 0;  ///< uncounted steps before them
+  std::int64_t warm_up = 0;  ///< uncounted warm-up steps before the counted ones
   std::uint64_t seed = 1;
   SchedulerChoice scheduler;
 };
@@ -115,19 +114,19 @@ inline constexpr int kProfilesOfAPlan = 6;
 /// PlanPoints gives the max sizes of the points of a profile.
 struct PlanPoints {
   PointRange llm = {};
-  std::optional<PointRange> encoder = {};  ///< none: the LLM's range
+  std::optional<PointRange> encoder = {};  ///< nullopt: the LLM's range
 };
 
 /// A MeasureRequest asks for a profile, or a part of one.
 struct MeasureRequest {
   double part = 1;                        ///< fraction of the plan's budget
-  std::optional<PlanPoints> points = {};  ///< none: the default ones
+  std::optional<PlanPoints> points = {};  ///< nullopt: the default points
 };
 
 /// A FidelityInput has either `profile` or `measure`.
 struct FidelityInput {
   std::shared_ptr<const Target> target;
-  BatchStream batches;                     ///< one per step, including warm-up
+  BatchStream batches;                     ///< one per step, including warm-up steps
   const ProfileTables* profile = nullptr;  ///< must satisfy require_profile()
   std::string profile_name = {};           ///< its name in errors
   bool extrapolate = false;                ///< see require_reach()
@@ -144,13 +143,13 @@ ProfileTables median_profile(const std::vector<ProfileTables>& profiles);
 
 /// Predicts the steps of a run of `plan`, and replays them with their own durations, on the cores of the
 /// recording. Errors name `file` and count iterations from `first`.
-/// @throws Error (input) as recorded_program()
+/// @throws the errors (input) that recorded_program() throws
 PlanFidelity judge_steps(const std::string& name, const std::string& plan, std::span<const Timeline> steps,
                          const ProfiledCostModel& cost, const std::string& file, int first = 0);
 
 /// Runs a plan live and predicts each of its steps. Calls `on_step` after each step; an exception from it
 /// ends the run.
-/// @throws as TrainingLoop::run()
+/// @throws what TrainingLoop::run() throws
 PlanFidelity study_plan(const NamedPlan& plan, const FidelityInput& input, const FidelityOptions& options,
                         const std::function<void()>& on_step);
 
@@ -174,7 +173,7 @@ struct PlanMeasurement {
 ProfileTables measure_for_plan(const ModelSpec& model, const Plan& plan, const PlanMeasurement& how,
                                const std::function<void()>& progress);
 
-/// Return the columns and cells of a table of operations; `all` is the total measured time.
+/// These functions return the columns and cells of a table of operations; `all` is the total measured time.
 std::vector<Column> operation_columns();
 std::vector<Cell> operation_cells(const OperationFidelity& operation, Seconds all);
 Seconds measured_in_all(const std::vector<OperationFidelity>& operations);
@@ -185,18 +184,18 @@ std::vector<OperationFidelity> all_operations(const std::vector<PlanFidelity>& p
 /// Returns a row for each plan.
 Table fidelity_table(const std::vector<PlanFidelity>& plans);
 
-/// Returns a row for each plan, and two rows below with the means and maxima of absolute errors.
+/// Returns a table with a row for each plan, and two more rows with the means and maxima of absolute errors.
 Table fidelity_table_with_summary(const std::vector<PlanFidelity>& plans);
 
-/// Returns a row for each plan and kind of operation.
+/// Returns a table with a row for each plan and kind of operation.
 Table operations_table(const std::vector<PlanFidelity>& plans);
-/// Returns a row for each kind of operation, over all plans.
+/// Returns a table with a row for each kind of operation, summed over all plans.
 Table all_operations_table(const std::vector<PlanFidelity>& plans);
 
-/// Returns everything as JSON: {"plans", "summary", "operations"}.
+/// Returns all results as JSON: {"plans", "summary", "operations"}.
 std::string fidelity_json(const std::vector<PlanFidelity>& plans);
 
-/// Makes a page with everything.
+/// Makes an HTML page of all results.
 std::string fidelity_page(const Provenance& made_by, const std::vector<PlanFidelity>& plans);
 
 }  // namespace dflop

@@ -26,7 +26,7 @@ struct Interval {
   bool operator==(const Interval&) const = default;
 };
 
-/// At least this many blocks are needed for an interval.
+/// An interval needs at least this many blocks.
 inline constexpr std::size_t kMinBlocks = 5;
 
 /// Returns the confidence interval of the mean of values without their largest and smallest fifth. A step
@@ -52,11 +52,11 @@ struct Judgment {
   Interval error;        ///< measured relative to predicted, pair by pair
   double tolerance = 0;  ///< the error's ratio may be between 1 / (1 + tolerance) and 1 + tolerance
   LiveVerdict verdict = LiveVerdict::cannot_say;
-  /// The number of additional blocks that would settle the verdict at the current noise. Empty if it is
-  /// already settled, or if the error is so close to the tolerance that no number would.
+  /// With this number of additional blocks, the verdict would be settled at the current noise. It is empty if
+  /// the verdict is already settled, or if the error is so close to the tolerance that no number would do.
   std::optional<std::int64_t> more_blocks;
 
-  /// Returns the measured differences that count as correctly predicted.
+  /// Returns the interval of measured differences that count as correctly predicted.
   Interval tolerated() const {
     return {predicted, (1 + predicted) / (1 + tolerance) - 1, (1 + predicted) * (1 + tolerance) - 1};
   }

@@ -32,7 +32,7 @@ using CostSource = std::function<const SumCostModel&(std::size_t variant, std::s
 
 struct VerificationInput {
   std::shared_ptr<const Target> target;
-  std::vector<Batch> batches;  ///< including warm-up; all variants run the same batches
+  std::vector<Batch> batches;  ///< including those of warm-up steps; all variants run the same batches
   CostSource cost;
 };
 
@@ -67,24 +67,24 @@ struct Verification {
 /// Predicts every step of every variant, then runs them live in alternating order: A B, B A, A B, ... for two
 /// variants, and likewise for more, each pair on the same batch. All variants are in memory at the same time.
 /// Calls `on_step` after each step; an exception from it ends the run.
-/// @throws Error (usage) for a rank that is not the first of a tp group, Error (input) if no schedule obeys
-/// the caps; as LiveExecutor
+/// @throws Error (usage) for a slow rank that is not the first of a tp group, Error (input) if no schedule
+/// obeys the caps; what LiveExecutor throws
 Verification verify_live(const std::vector<Variant>& variants, const VerificationInput& input,
                          const VerificationOptions& options, const std::function<void()>& on_step);
 
-/// Returns a row for each comparison: predicted and measured difference, interval, verdict.
+/// Returns a table with a row for each comparison: predicted and measured difference, interval, verdict.
 Table verdict_table(const Verification& verification);
 
-/// Returns a row for each variant: predicted and measured times, and how ranks spend them.
+/// Returns a table with a row for each variant: predicted and measured times, and how ranks spend them.
 Table variant_table(const Verification& verification);
 
-/// Returns a row for each variant, module and kind of operation, with predicted and measured times.
+/// Returns a table with a row for each variant, module and kind of operation: predicted and measured times.
 Table variant_operations_table(const Verification& verification);
 
 /// Returns a sentence for each verdict.
 std::vector<std::string> verdict_sentences(const Verification& verification);
 
-/// Returns everything as JSON, including every step.
+/// Returns all results as JSON, including every step.
 std::string verification_json(const Verification& verification);
 
 /// Makes a page of the verification, with a picture of the steps and the intervals.
