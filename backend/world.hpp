@@ -29,7 +29,7 @@ struct ComputeTurn {
   std::function<void()> end;
 };
 
-/// WorldOptions holds the options of all devices; each World ignores the options of the others.
+/// WorldOptions holds the options of all devices; each World ignores the options of other devices.
 struct WorldOptions {
   Seconds timeout{60};               ///< max time that a rank waits for another before the run fails
   std::optional<Bytes> memory = {};  ///< limit of each rank; nullopt: the device's memory
@@ -41,7 +41,7 @@ struct WorldOptions {
   /// `partition`, an equal part of the GPU.
   int shared_devices = 0;
   double first_share = 0;
-  AttentionOptions attention = {};  ///< on GPUs
+  AttentionOptions attention = {};  ///< for GPUs
   /// This is the host's Device::row_alignment(). Only tests set more than 1: padding does not speed up the
   /// host's products, and it changes the order of their sums and so their bits.
   int row_alignment = 1;

@@ -39,7 +39,7 @@ class Generator {
   Answer answer(const SampleContent& sample, std::int64_t most, std::int64_t vocabulary) const;
 
  private:
-  /// Returns the encoder's output for a prompt; empty without an encoder.
+  /// Returns the encoder's output for a prompt; empty if the model has no encoder.
   Tensor encode(const StageInput& input) const;
   std::int32_t likeliest(const Tensor& encoded, const StageInput& input, std::int64_t vocabulary) const;
 

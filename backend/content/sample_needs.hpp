@@ -35,7 +35,7 @@ class SampleNeeds {
   struct Part {
     int microbatch = 0;
     int dp_rank = 0;
-    bool values = false;  ///< on the encoder's first stage
+    bool values = false;  ///< whether the rank needs values: it has the encoder's first stage
 
     auto operator<=>(const Part&) const = default;
   };

@@ -64,7 +64,7 @@ class CudaPartition {
  public:
   virtual ~CudaPartition() = default;
   virtual int multiprocessors_of(int rank) const = 0;
-  virtual int groups() const = 0;  ///< of multiprocessors on the GPU
+  virtual int groups() const = 0;  ///< number of groups of multiprocessors on the GPU
   /// Returns a cudaStream_t. The partition must outlive it.
   virtual void* make_stream(int rank) = 0;
 };

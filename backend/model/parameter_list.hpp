@@ -38,7 +38,7 @@ enum class Initial : std::uint8_t {
 /// zero is zero, and because values that are only multiplied with zeros have zero gradients. Padding exists
 /// only in memory; values are counted without it, row by row.
 struct Parameter {
-  std::string name;          ///< of the whole tensor: "llm.layers.3.qkv"
+  std::string name;          ///< name of the whole tensor: "llm.layers.3.qkv"
   std::int64_t rows = 0;     ///< of the whole
   std::int64_t columns = 0;  ///< of the whole
   std::vector<Range> row_ranges;
@@ -53,7 +53,7 @@ struct Parameter {
   double initial_factor = 1;         ///< factor for Initial::ones
   Range fixed_rows = {};             ///< held rows that stay fixed: key biases of models without key biases
   std::int64_t row_multiple = 1;     ///< multiple to which each row range is padded in memory
-  std::int64_t column_multiple = 1;  ///< the same for columns
+  std::int64_t column_multiple = 1;  ///< multiple to which the columns are padded in memory
   std::int64_t offset = 0;           ///< offset of its first value in the flat arrays
 
   std::int64_t held_rows() const;

@@ -15,8 +15,8 @@ namespace dflop {
 
 /// A StageInput is a stage's input for a microbatch, in addition to the output of the previous stage.
 struct StageInput {
-  std::optional<EncoderInput> encoder;  ///< for stages with encoder layers or the connector
-  std::optional<LlmInput> llm;          ///< for stages with LLM layers
+  std::optional<EncoderInput> encoder;  ///< set for stages with encoder layers or the connector
+  std::optional<LlmInput> llm;          ///< set for stages with LLM layers
   double token_weight = 0;
   bool turns_back = true;  ///< whether a backward follows
 };

@@ -75,8 +75,8 @@ class QkNorm {
 /// them. Inputs, outputs and results of norms have the rows that the rank holds; all other tensors have all
 /// rows. Between the input part and the weight part of a backward, gradients replace the tensors that they
 /// are gradients of, and statistics are freed. A layer then holds no more memory than after its forward
-/// without recomputation (Qi et al. 2023, "Zero Bubble Pipeline Parallelism": the memory of W is about that
-/// of B).
+/// without recomputation (Qi et al. 2023, "Zero Bubble Pipeline Parallelism": W needs about as much memory as
+/// B).
 struct LayerTape {
   NormTape norm1;  ///< norm of the layer's input
   QkNormTape qk_norm;

@@ -78,9 +78,9 @@ class NcclComms {
   NcclComms(const NcclComms&) = delete;
   NcclComms& operator=(const NcclComms&) = delete;
 
-  /// Makes a communicator of `ranks`, together with the other ones. `place` is this rank's index in `ranks`.
-  /// `key` is the communicator's unique name in the run. `most_ctas` is the max number of thread blocks of
-  /// its kernels; 0: NCCL decides.
+  /// Makes a communicator of `ranks`, together with the other ranks in it. `place` is this rank's index in
+  /// `ranks`. `key` is the communicator's unique name in the run. `most_ctas` is the max number of thread
+  /// blocks of its kernels; 0: NCCL decides.
   ncclComm_t make(const std::vector<std::int32_t>& ranks, std::size_t place, const std::string& key,
                   int most_ctas);
 

@@ -25,7 +25,7 @@ inline constexpr const char* kGone =
 struct RendezvousOptions {
   std::string host;        ///< host of rank 0
   int port = 0;            ///< port on that host
-  int rank = 0;            ///< of this process
+  int rank = 0;            ///< rank of this process
   int ranks = 1;           ///< number of ranks of the run; each process has one
   Seconds meeting{60};     ///< max time until all ranks have joined
   Seconds timeout{60};     ///< max time that a rank waits for another after that

@@ -51,7 +51,7 @@ struct TunedCall {
 };
 
 struct TuningOptions {
-  std::uint64_t seed = 1;  ///< of the argument values
+  std::uint64_t seed = 1;  ///< seed of the argument values
   Seconds budget{20};
   /// The bench calls this before each round of variants. An exception from it ends the measurement.
   std::function<void(std::int64_t done, std::int64_t total)> progress = {};

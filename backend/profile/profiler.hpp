@@ -23,7 +23,7 @@ using ProfilerProgress = std::function<void(std::int64_t, std::int64_t)>;
 /// of a sequence.
 struct PointRange {
   std::int64_t tokens = 2048;
-  std::int64_t length = 2048;  ///< of a sequence, at most `tokens`
+  std::int64_t length = 2048;  ///< length of a sequence, at most `tokens`
 
   bool operator==(const PointRange&) const = default;
 };

@@ -27,15 +27,15 @@ struct LiveOptions {
 /// StepInputs hold the inputs of one iteration for each rank of a process.
 using StepInputs = std::vector<RankInputs>;
 
-/// A LiveResult is the result of a step over all ranks. Only the leading process gets it; it is empty in the
-/// others.
+/// A LiveResult is the result of a step over all ranks. Only the leading process gets it; in other processes
+/// it is empty.
 struct LiveResult {
   Timeline timeline;
   double loss = 0;  ///< mean loss of the batch's trained tokens
   /// If the plan clips gradients, this is the norm of all gradients before clipping. Ranks then do not change
   /// their weights if the norm or the loss is not finite.
   std::optional<double> gradient_norm;
-  std::vector<std::vector<KernelObservation>> kernels;  ///< by rank, for the step's choices
+  std::vector<std::vector<KernelObservation>> kernels;  ///< measurements by rank, for the step's choices
 };
 
 /// Checks that live ranks can run a plan. @throws Error (input) that names the unsupported key: optimizer

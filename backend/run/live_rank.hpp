@@ -65,7 +65,7 @@ struct LiveRankResult {
   std::vector<LiveSpan> spans;
   double loss = 0;  ///< the rank's part of the batch's loss, which is the same on all tp ranks of a group
   std::optional<double> gradient_norm;     ///< before clipping, the same on all ranks; only if the plan clips
-  std::vector<KernelObservation> kernels;  ///< for the step's choices
+  std::vector<KernelObservation> kernels;  ///< measured durations, for the step's choices
 };
 
 class LiveRank {

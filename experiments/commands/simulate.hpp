@@ -34,8 +34,8 @@ struct SimulateOutputs {
   std::optional<std::string> order;
   std::optional<std::string> page;
   std::optional<std::string> program;
-  std::optional<std::string> picture;  ///< of the first iteration
-  Provenance made_by;                  ///< of the timeline and the page
+  std::optional<std::string> picture;  ///< picture of the first iteration
+  Provenance made_by;                  ///< provenance in the timeline and the page
 
   std::string program_text = {};  ///< content of the program file
 

@@ -33,8 +33,8 @@ RowKind kind_of(const System& system);
 /// ties stay in the order of `systems`.
 std::vector<const System*> best_first(const std::vector<System>& systems);
 
-/// Returns the better of the tuned uniform baselines, pytorch and megatron. If neither is compared, returns
-/// megatron-default, which is set by hand. Returns null if no such system has a plan that fits.
+/// Returns the better of the tuned uniform baselines, pytorch and megatron. If neither has a plan that fits,
+/// returns megatron-default, which is set by hand. Returns null if that has no plan that fits, either.
 const System* uniform_baseline(const std::vector<System>& systems);
 
 /// Returns a table of the columns that matter for a decision, with a row for each of best_first(): system,

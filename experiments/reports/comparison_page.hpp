@@ -16,7 +16,7 @@ struct ComparisonPage {
   std::vector<std::string> made_by = {};  ///< lines
   std::vector<std::string> answer = {};   ///< paragraphs of comparison_answer()
   std::optional<Table> training = {};     ///< hours and costs of a run
-  Table all_columns = {};                 ///< as in comparison_table()
+  Table all_columns = {};                 ///< the table of comparison_table()
   std::string seeds_heading = {};
   std::optional<Table> seeds = {};
   std::string seeds_note = {};

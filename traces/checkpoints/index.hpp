@@ -68,7 +68,7 @@ struct PiecedTensor {
 };
 
 struct CheckpointFile {
-  std::string name;  ///< in the checkpoint's folder
+  std::string name;  ///< name in the checkpoint's folder
   std::uint64_t bytes = 0;
   std::uint32_t crc32 = 0;
 
@@ -101,13 +101,13 @@ struct CheckpointIndex : RunIdentity {
 struct HeldPart {
   std::string tensor;
   TensorKind kind = TensorKind::weight;
-  std::int64_t rows = 0;  ///< of the whole tensor, like columns
+  std::int64_t rows = 0;  ///< rows of the whole tensor; `columns` likewise
   std::int64_t columns = 0;
   TensorBlock block;
   IndexRun values;  ///< range of the block's values; empty for a rank whose shard has none
   int rank = 0;
   int stage = 0;    ///< the stage for which the rank holds it
-  int tp_rank = 0;  ///< in the stage
+  int tp_rank = 0;  ///< the rank's tp rank in that stage
 };
 
 /// Divides tensors among the files of the ranks, so that each value is written once, even if several ranks

@@ -23,10 +23,10 @@ enum class TruthKind : std::uint8_t {
 struct TruthRow {
   std::int64_t row = 0;  ///< line in the file; the header is line 1
   std::string model;     ///< "llama3-70b"; empty for megatron_gpt
-  int hidden = 0;        ///< not set for llama, like heads and seq
+  int hidden = 0;        ///< not set for llama; nor are heads and seq
   int heads = 0;
   int seq = 0;
-  int ffn = 0;  ///< set only for dflop_live, like kv_heads, head_dim and vocabulary
+  int ffn = 0;  ///< set only for dflop_live; so are kv_heads, head_dim and vocabulary
   int kv_heads = 0;
   int head_dim = 0;
   int vocabulary = 0;
@@ -35,7 +35,7 @@ struct TruthRow {
   int dp = 1;
   int pp = 1;
   int micro_batch = 1;   ///< sequences
-  int microbatches = 1;  ///< per iteration and dp rank
+  int microbatches = 1;  ///< number per iteration and dp rank
   Seconds iteration{0};
   std::optional<Bytes> peak_memory_max_rank;  ///< allocated memory, on the rank that allocated the most
   std::optional<Bytes> peak_memory_min_rank;

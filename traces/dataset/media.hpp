@@ -22,7 +22,7 @@ struct MediumContent {
   /// These are each token's time, height and width, counted from the medium's start; empty if the LLM has one
   /// position per token.
   std::vector<std::array<std::int32_t, 3>> positions;
-  std::int32_t span = 0;  ///< with positions: distance to the next text position
+  std::int32_t span = 0;  ///< if `positions` is set: distance to the next text position
 };
 
 /// Returns a LLaVA-OneVision picture from its tiles, float[tiles, 3, side, side]. The base tile is first,

@@ -40,7 +40,7 @@ struct KinetoMark {
   Nanoseconds start{0};
   Nanoseconds end{0};
   KinetoMarkKind kind = KinetoMarkKind::forward;
-  std::int32_t annotation = -1;  ///< for a collective: index into the caller's list
+  std::int32_t annotation = -1;  ///< index in the caller's list of collectives; -1: not a collective
 };
 
 /// A KinetoContext is the classification of a launch by the ranges around it.

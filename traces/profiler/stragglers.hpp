@@ -26,7 +26,7 @@ struct KinetoStragglers {
   std::vector<KinetoStraggler> ranks;
   bool hidden = false;     ///< whether waits hidden behind a rank's own compute count
   std::size_t others = 0;  ///< number of ranks that wait for them
-  double median_idle = 0;  ///< of all ranks
+  double median_idle = 0;  ///< median over all ranks
   /// This compares how long ranks wait: the fraction of the other ranks' steps in which a collective waits
   /// for missing ranks and (unless `hidden`) nothing is computed, minus the same fraction for the first
   /// straggler.

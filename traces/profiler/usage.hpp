@@ -13,9 +13,9 @@
 
 namespace dflop {
 
-/// A KinetoWindow is the part of a trace's device time that belongs to a step: from the first activity
-/// launched by the step to the first of the next step, or to the end of its own last one. Without steps, one
-/// window covers everything.
+/// A KinetoWindow is the part of a trace's device time that belongs to a step: from the first activity that
+/// the step launched to the first activity that the next step launched. The last step's window ends with its
+/// last activity. Without steps, one window covers everything.
 struct KinetoWindow {
   std::int32_t step = -1;  ///< index into KinetoTrace::steps; -1 without steps
   Nanoseconds begin{0};

@@ -12,7 +12,7 @@ namespace dflop {
 /// A TarMember is one file in the tar.
 struct TarMember {
   std::string extension;     ///< lower-case text after the name's first dot: "jpg", "seg.png"
-  std::uint64_t offset = 0;  ///< of its bytes in the tar
+  std::uint64_t offset = 0;  ///< offset of the file's bytes in the tar
   std::uint64_t size = 0;    ///< in bytes
 
   bool operator==(const TarMember&) const = default;

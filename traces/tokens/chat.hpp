@@ -25,7 +25,7 @@ struct MediumPlace {
 struct ChatTokens {
   std::vector<std::int32_t> ids;
   std::vector<std::uint8_t> is_trained;  ///< for each id, 1 if the loss covers it as a prediction target
-  std::vector<MediumPlace> media;        ///< in order
+  std::vector<MediumPlace> media;        ///< in the order of the text
 
   /// Keeps the first `longest` tokens.
   /// @param sample  its name, for errors

@@ -51,8 +51,8 @@ struct Conversation {
 ///   {"text": "..."}
 /// A turn of the assistant may have a "weight", 0 or 1: with 0 it is not trained. Roles are system, user
 /// (human) and assistant (gpt) in either of the first two forms; a system turn must be the first.
-/// Placeholders are recognized in plain texts, but not in the texts of a list's parts, where a medium is a
-/// part of its own.
+/// Placeholders are recognized in plain texts, but not in the texts of a list's parts, where each medium is a
+/// separate part.
 /// @param place  of the JSON, for errors
 /// @throws Error (input) with `place` and key for damaged JSON, for none or several of these forms, and for a
 /// conversation without an assistant turn, from which nothing could be learned

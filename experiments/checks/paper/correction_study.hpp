@@ -36,7 +36,7 @@ struct CorrectionRun {
   /// This is the cost of tracking, C. A switched run measures it; an always-tracked run has the given cost.
   /// It is empty if the run never tracked, or has not measured the cost yet.
   std::optional<double> cost;
-  double benefit = 0;  ///< in the last window
+  double benefit = 0;  ///< benefit of correction in the last window
   std::vector<CorrectionFit> learned;
 
   /// Returns the iterations at which tracking began or stopped: "on 0, off 8, on 12, off 24".

@@ -81,7 +81,7 @@ struct PlanFidelity {
   std::string name;                           ///< name in the report
   std::string plan;                           ///< short form, as returned by describe()
   std::vector<StepFidelity> steps;            ///< without warm-up steps
-  std::vector<OperationFidelity> operations;  ///< by module, then kind
+  std::vector<OperationFidelity> operations;  ///< sorted by module, then kind
   std::vector<RankFidelity> ranks;
   std::optional<double> others = {};  ///< fraction of the machine's processor time used by other processes
   std::optional<ProfileTables> profile = {};  ///< measured for this plan; nullopt: a given profile was used

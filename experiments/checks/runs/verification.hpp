@@ -50,7 +50,7 @@ struct RankTimes {
 /// A VariantRun is the result of one variant.
 struct VariantRun {
   Variant variant;
-  std::vector<Seconds> predicted;  ///< for each step
+  std::vector<Seconds> predicted;  ///< predicted time of each step
   std::vector<Seconds> measured;
   RankTimes predicted_times;
   RankTimes measured_times;
