@@ -74,7 +74,7 @@ class ParameterStore {
   /// Adds the squared gradients of the parameters that `counts` selects to sum[1, 1].
   void add_squares(const RankContext& rank, const std::function<bool(const Parameter&)>& counts, Sums sum);
   /// Runs one optimizer step on this rank's shard. Frozen parameters keep their values. Weight decay applies
-  /// only to parameters with `decayed`. Gradients stay unchanged, also if the step scales them.
+  /// only to parameters with `decayed`. The stored gradients stay unchanged, even if the step scales them.
   void step(const RankContext& rank, const OptimizerStep& step);
   /// Gathers the weights of all shards on every rank of the group. The shards are in the group's order.
   void gather(const RankContext& rank, const RankGroup& group);

@@ -25,7 +25,8 @@ class StoredUpload {
 
   explicit StoredUpload(const RankContext& rank);
 
-  /// Begins a parameter. By the time end() returns, `unpack` has been called for all its numbers.
+  /// Begins to upload a parameter. When end() returns, `unpack` has been called for all numbers of the
+  /// parameter.
   void begin(Unpack unpack) { unpack_ = std::move(unpack); }
   /// Adds `count` numbers of a run, starting at number `from`. Their values go to consecutive places from
   /// `place` on. `place` must increase from call to call.

@@ -50,7 +50,7 @@ SearchOptions sweep_search_options(const SweepRow& cell, const ModelSpec* model 
 SchedulerChoice sweep_scheduler(const SweepRow& cell);
 PreprocessOptions sweep_preprocess_options(const SweepRow& cell, const ModelSpec& model);
 
-/// Scales the links of the cell's cluster.
+/// Returns a function that scales the links of a cluster as the cell says.
 std::function<void(ClusterSpec&)> sweep_cluster_change(const SweepRow& cell);
 
 /// Returns the conditions of `dflop simulate` for a cell. @throws Error

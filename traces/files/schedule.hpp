@@ -13,7 +13,7 @@
 
 namespace dflop {
 
-/// A ScheduledIteration is a batch and the microbatches of its samples. Files do not store the reason.
+/// A ScheduledIteration is a batch and the microbatches of its samples. Files do not store Solution::reason.
 struct ScheduledIteration : ScheduleResult {
   std::vector<Sample> samples = {};  ///< in batch order
 };

@@ -72,7 +72,8 @@ Tiles llava_tiles(const RgbImage& image, const LlavaProcessor& processor);
 /// Rejects a picture that would be too large when padded to a square. It is used if a sample has several
 /// pictures. @throws Error (input)
 void require_llava_square(ImageSize image);
-/// Makes the one tile of a picture among several: padded to a square with the mean color.
+/// Makes the tile of a picture whose sample has several pictures: the picture, padded to a square with the
+/// mean color.
 /// @throws what require_llava_square() throws
 Tiles llava_tile_of_several(const RgbImage& image, const LlavaProcessor& processor);
 

@@ -94,7 +94,7 @@ std::vector<std::size_t> divide_into_files(std::span<const TensorShape> tensors,
 inline constexpr std::uint64_t kMaxFileBytes = 5'000'000'000;
 
 /// A WeightsWriter writes a folder's weights in the layout of WeightsFolder: one file, or several and their
-/// index. They appear together at the end. Use it like SafetensorsWriter.
+/// index. The files appear together at the end. Use it like SafetensorsWriter.
 class WeightsWriter {
  public:
   /// Begins the first file. The folder must exist.
