@@ -16,7 +16,7 @@ namespace dflop {
 /// A SampleNeed says how much of a sample is read.
 enum class SampleNeed : std::uint8_t {
   none,
-  shape,   ///< tokens and positions, but not the encoder's input values
+  shape,   ///< everything except the encoder's input values
   values,  ///< everything
 };
 
@@ -27,7 +27,7 @@ class SampleNeeds {
   SampleNeeds(const Plan& plan, const ModelSpec& model, std::span<const int> ranks);
 
   /// Returns the need of each sample of a batch. Ranks of the encoder's first stage need the values of the
-  /// samples whose sequences they encode. All ranks that compute with a sample need its tokens and places.
+  /// samples whose sequences they encode. All ranks that compute with a sample need its shape.
   std::vector<SampleNeed> of(std::span<const Sample> batch, const Assignment& assignment) const;
 
  private:

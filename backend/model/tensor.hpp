@@ -44,8 +44,8 @@ inline RankContext context_of(const LocalRank& rank, const RankGroup& tp = {{0}}
 /// Returns memory for `count` values of `bytes` bytes each, or null for no values. @throws OutOfMemory
 std::unique_ptr<Buffer> allocate_values(const RankContext& rank, std::int64_t count, std::size_t bytes);
 
-/// A DeviceMatrix is a matrix that owns its device memory; an empty one has none. A Tensor holds activations
-/// or weights. A SumTensor holds sums, which may need more precision (sum_bytes_of()).
+/// A DeviceMatrix is a matrix that owns its device memory; an empty matrix owns none. A Tensor holds
+/// activations or weights. A SumTensor holds sums, which may need more precision (sum_bytes_of()).
 template <typename View, typename ConstView>
 class DeviceMatrix {
  public:

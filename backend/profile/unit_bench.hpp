@@ -51,9 +51,9 @@ class UnitBench {
   }
   template <typename Work>
   double timed(const Work& work);
-  /// Passes are a unit's forward and backward, and the functions that make their inputs, which are not
-  /// measured. A forward stores in the tape the data that the backward reads. Both may move from their
-  /// arguments.
+  /// Passes are a unit's forward and backward, and the functions that make their inputs. Only forward and
+  /// backward are measured. A forward stores in the tape the data that the backward reads. Both may move from
+  /// their arguments.
   template <typename Tape>
   struct Passes {
     std::function<Tensor()> make_input;

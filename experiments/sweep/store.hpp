@@ -33,8 +33,8 @@ class SweepStore {
   /// Returns the keys of the finished cells; `with_failed` includes the failed ones.
   std::set<std::string> finished(bool with_failed);
 
-  /// Stores one cell, replacing an earlier result; when it returns, the cell is safe on disk. May be called
-  /// from any thread.
+  /// Stores one cell and replaces its earlier result, if any. When record() returns, the cell is safe on
+  /// disk. Any thread may call it.
   void record(const SweepRow& row);
 
  private:

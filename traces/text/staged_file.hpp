@@ -80,7 +80,7 @@ bool sync_folder(const std::string& folder);
 [[noreturn]] void refuse_output(const std::string& path, const std::string& reason);
 
 /// Tells whether a path exists and is neither a regular file nor a folder, but a pipe or device. @throws
-/// Error (output) for a folder, and if the system does not tell.
+/// Error (output) for a folder, and if the system cannot tell.
 bool is_pipe_or_device(const std::string& path);
 
 }  // namespace dflop

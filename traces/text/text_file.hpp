@@ -70,7 +70,7 @@ class StagedOutputs {
 
   /// Writes all bytes to a temporary file next to `path`. For a pipe or device, such as /dev/stdout, it keeps
   /// the bytes until commit(). Threads may add at the same time.
-  /// @throws Error (output) with the path and the system's reason; outputs added before remain.
+  /// @throws Error (output) with the path and the system's reason; outputs that were added earlier remain.
   void add(const std::string& path, std::string_view bytes);
 
   /// Writes to the pipes and devices, then gives all files their final names.
