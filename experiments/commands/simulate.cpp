@@ -370,10 +370,13 @@ int run_simulate(const Values& values) {
 
 void require_few_spans(const SimulateOutputs& outputs, std::int64_t spans) {
   if (!outputs.need_spans() || spans <= kMaxSpans) return;
+  const auto& file = outputs.perfetto   ? outputs.perfetto
+                     : outputs.timeline ? outputs.timeline
+                                        : outputs.picture;
   refuse_input(
-      outputs.perfetto ? *outputs.perfetto : *outputs.timeline,
-      "would have {} spans of instructions; --perfetto and --out take at most {}: simulate fewer stages, "
-      "microbatches or iterations, or leave the file out",
+      *file,
+      "would have {} spans of instructions; --perfetto, --out and --picture take at most {}: simulate fewer "
+      "stages, microbatches or iterations, or leave the file out",
       spans, kMaxSpans);
 }
 

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
+#include <string>
 
 #include "tests/cli/run.hpp"
 #include "traces/text/text_file.hpp"
@@ -19,10 +21,11 @@ TEST(SimulateLimits, TracesOfManySpansAreRejectedBeforeTheyAreMade) {
       sandbox.path("large.json"),
       R"({"schema": "dflop.pipeline", "version": 1, "schedule": "1f1b", "stages": 4096, "microbatches": 512,
                 "forward_s": 0.01, "backward_s": 0.02})");
-  for (const std::string option : {"--perfetto", "--out"}) {
-    const RunResult result = sandbox.run("simulate --pipeline large.json " + option + " file.json");
-    expect_error(result, {"file.json", "would have 12580864 spans", "take at most 4194304"});
-    EXPECT_FALSE(sandbox.has("file.json"));
+  for (const auto& [option, file] : std::map<std::string, std::string>{
+           {"--perfetto", "file.json"}, {"--out", "file.json"}, {"--picture", "file.svg"}}) {
+    const RunResult result = sandbox.run("simulate --pipeline large.json " + option + ' ' + file);
+    expect_error(result, {file, "would have 12580864 spans", "take at most 4194304"});
+    EXPECT_FALSE(sandbox.has(file));
   }
   write_all(sandbox.path("small.json"), two_stages());
   EXPECT_EQ(sandbox.run("simulate --pipeline small.json --perfetto p.json --out t.json").exit_code, 0);

@@ -88,9 +88,9 @@ TEST(Plan, RejectsScheduleLayoutAndChunksThatDoNotGoTogether) {
   refused(chunked, "llm.layers", "at least 1 in each stage", [](Plan& p) { p.llm.layers = {0, 2, 2, 2}; });
   refused(chunked, "microbatches", "a multiple of llm.pp 2 for interleaved, found 5",
           [](Plan& p) { p.microbatches = 5; });
-  refused(chunked, "schedule", "found encoder-in-bubbles for a disaggregated plan",
+  refused(chunked, "schedule", "found encoder-in-bubbles in a disaggregated plan",
           [](Plan& p) { p.order = OrderKind::encoder_in_bubbles; });
-  refused(colocated, "schedule", "found zb-h1 for a colocated plan",
+  refused(colocated, "schedule", "found zb-h1 in a colocated plan",
           [](Plan& p) { p.order = OrderKind::zb_h1; });
   refused(colocated, "encoder.tp", "the tp of llm, which is 2", [](Plan& p) { p.encoder.tp = 1; });
   refused(colocated, "encoder.pp", "one stage", [](Plan& p) { p.encoder = {2, 2, 6, {2, 2}}; });

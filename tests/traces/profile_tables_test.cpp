@@ -102,7 +102,7 @@ TEST(ProfileTables, RejectsWrongParts) {
                    "p.json: key '" + key + "'", words);
   };
   refuses("\"quanta\": 3", "\"quanta\": 5", "tables[0].quanta", {"4", "5"});
-  refuses("\"quanta\": 3", "\"quanta\": 4", "tables[0].optimizer", {"part of a device"});
+  refuses("\"quanta\": 3", "\"quanta\": 4", "tables[0].optimizer", {"device parts"});
   refuses("\"quanta\": 4", "\"quanta\": 0", "quanta", {"0"});
   refuses("\"beside_neighbour\": {", "\"beside\": {", "tables[0].beside", {});
   refuses("[1.5,0.75,2]", "[1.5,0.75]", "tables[0].beside_neighbour.encoder_linear", {"3 numbers"});
