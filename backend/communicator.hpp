@@ -16,8 +16,8 @@
 
 namespace dflop {
 
-/// A RankGroup lists the ranks that take part in a collective. A collective sums or gathers their data in the
-/// order of this list. All ranks of a group must list the same ranks in the same order.
+/// A RankGroup lists the ranks that take part in a collective. Collectives add and gather the ranks' data in
+/// the order of this list. All ranks of a group must list the same ranks in the same order.
 struct RankGroup {
   std::vector<std::int32_t> ranks;
 };
@@ -25,7 +25,7 @@ struct RankGroup {
 /// Returns the group of the `count` ranks that start at `first`.
 RankGroup consecutive_ranks(int first, int count);
 
-/// A RankRoute is the direction of messages from one rank to another.
+/// A RankRoute is the path of messages from one rank to another. The opposite direction is a separate route.
 struct RankRoute {
   int source = 0;
   int destination = 0;
@@ -41,8 +41,8 @@ inline constexpr NameTable<CollectiveKind, 3> kNames<CollectiveKind> = {
      {CollectiveKind::all_gather, "all-gather"},
      {CollectiveKind::reduce_scatter, "reduce-scatter"}}};
 
-/// A CollectiveCall describes a collective. All ranks of the collective must pass equal calls. `what` names
-/// the collective in error messages.
+/// A CollectiveCall describes a collective. All ranks of the group must pass the same `kind`, `count` and
+/// `element`. `what` names the collective in error messages.
 struct CollectiveCall {
   CollectiveKind kind = CollectiveKind::all_reduce;
   std::size_t count = 0;
@@ -61,7 +61,8 @@ class Aborted : public Error {
   using Error::Error;
 };
 
-/// An Arrival returns a time on the device. Calling it waits until the device has reached that time.
+/// An Arrival is a function that returns the time of an event on the device. It waits until the device has
+/// reached that event.
 using Arrival = std::function<Nanoseconds()>;
 
 /// A StartedCollective is a collective between start() and finish(). Each communicator derives its own class
@@ -75,9 +76,9 @@ class StartedCollective {
 /// stream. Only one thread makes a rank's calls. Messages between two ranks arrive in order and unchanged.
 /// All ranks of a group must enter its collectives in the same order.
 ///
-/// @throws Aborted from every call, or from the stream's next synchronize(), once any rank has called
-/// abort(); Error (internal) if a rank waits longer than the run's timeout; the error's message lists what
-/// each rank was waiting for.
+/// @throws Aborted once any rank has called abort(), from every call or from the stream's next
+/// synchronize(); Error (internal) if a rank waits longer than the run's timeout, with a message that lists
+/// what each rank was waiting for
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -89,22 +90,22 @@ class Communicator {
   /// sent, too. Sending to oneself is an error (internal); use DeviceStream::copy() instead.
   virtual void send(const void* data, std::size_t bytes, int peer, DeviceStream& stream,
                     const std::string& what) = 0;
-  /// Receives the next message from `peer`, which must have `bytes` bytes.
+  /// Receives the next message from the rank `peer`. The message must have `bytes` bytes.
   virtual void receive(void* data, std::size_t bytes, int peer, DeviceStream& stream,
                        const std::string& what) = 0;
-  /// Returns whether a send blocks its device until the matching receive is entered. If so, a caller that may
-  /// wait for the whole device while messages are in flight must enter receives ahead with post_receive()
+  /// Returns whether a send blocks its device until the receiver has entered the matching receive. If so, a
+  /// caller that may wait for the whole device while messages are in flight must call post_receive()
   /// (core/program/receive_posts.hpp).
   virtual bool posts_receives() const { return false; }
   /// Enters a receive ahead of the matching receive(), which is called later with the same arguments. Posted
   /// receives are completed in the order in which they were posted. The memory may be written as soon as
-  /// `stream` reaches this call. On a connected route this call waits for no other rank. It does nothing if
-  /// posts_receives() is false.
+  /// `stream` reaches this call. On a connected route (see connect()) this call does not wait for the
+  /// sender. It does nothing if posts_receives() is false.
   virtual void post_receive(void* /*data*/, std::size_t /*bytes*/, int /*peer*/, DeviceStream& /*stream*/,
                             const std::string& /*what*/) {}
-  /// Connects routes before messages use them. All ranks of the run pass the same routes in the
-  /// same order, and the two ends of a new route wait for each other. On a route that was not connected, the
-  /// first send may wait for its receive; on a connected route a send never waits for its receiver.
+  /// Prepares routes for messages. All ranks of the run pass the same routes in the same order. The two
+  /// ranks of a new route wait for each other. On a connected route a send never waits for its receiver. On
+  /// any other route the first send may wait for its receiver.
   virtual void connect(const std::vector<RankRoute>&) {}
 
   /// Sets data[i] = sum over the group's ranks of data[i]. All ranks of the group get the same bits.
@@ -126,27 +127,26 @@ class Communicator {
                       DeviceStream& stream, const std::string& what) {
     collective({CollectiveKind::reduce_scatter, count, element, what}, all, one, group, stream);
   }
-  /// Runs the collective that `call` describes. It reads `input` and writes `output`, which may overlap as
-  /// described at the three calls above.
+  /// Runs the collective that `call` describes. It reads `input` and writes `output`. They may overlap only
+  /// as all_reduce(), all_gather() and reduce_scatter() describe.
   virtual void collective(const CollectiveCall& call, const void* input, void* output, const RankGroup& group,
                           DeviceStream& stream) = 0;
 
-  /// Enters a collective without waiting: later work in `stream` overlaps with it. The collective reads
-  /// `input` when the stream reaches this call. Input and output must not be touched until finish(),
-  /// which must be called before the communicator is destroyed.
+  /// Enters a collective without waiting, so that later work in `stream` overlaps with it. The collective
+  /// reads `input` when the stream reaches this call. Do not touch input and output until finish(). Call
+  /// finish() before the communicator is destroyed.
   virtual std::unique_ptr<StartedCollective> start(const CollectiveCall& call, const void* input,
                                                    void* output, const RankGroup& group,
                                                    DeviceStream& stream) = 0;
-  /// Makes later work in `stream` wait for a collective that start() began. All ranks finish the collectives
-  /// of a group once each, in the order of start().
+  /// Makes later work in `stream` wait for a collective that start() began. All ranks of a group must finish
+  /// its collectives in the order in which they started them, each once.
   virtual void finish(StartedCollective& started, DeviceStream& stream) = 0;
 
-  /// Returns a function that gives the arrival time of the last receive or collective: when the data of the
-  /// receive had arrived, or all ranks had entered the collective. The time is on the clock of
-  /// DeviceEvent::time(); it is 0 before the first receive or collective. For a collective between processes,
-  /// the function gives the time at which this rank entered; the latest of all ranks' times is the time at
-  /// which all had entered. If streams run behind their threads, arrival() does not wait; the returned
-  /// function waits for the device.
+  /// Returns a function for the latest receive or collective. It gives the time, on the clock of
+  /// DeviceEvent::time(), at which the received data had arrived or all ranks had entered the collective; 0
+  /// before the first receive or collective. For a collective between processes, the function gives the time
+  /// at which this rank entered; the latest of all ranks' times is when all had entered. arrival() itself
+  /// does not wait for the device; the returned function may wait.
   virtual Arrival arrival() const = 0;
   Nanoseconds last_arrival() const { return arrival()(); }
 
@@ -156,14 +156,14 @@ class Communicator {
 
 // Every communicator uses these functions to check its callers.
 
-/// Checks that `peer` is another rank of the run.
-/// @throws Error (internal) "rank 0 sends a letter to rank 7: ..." if it is not. In this example, `does` is
-/// "sends a letter to".
+/// Checks that messages can be sent to or received from `peer`.
+/// @throws Error (internal) "rank 0 sends a letter to rank 7: ..." if the peer is this rank or is not a rank
+/// of the run. `does` is "sends a letter to".
 void require_peer(const Communicator& communicator, int peer, const std::string& does);
 
 /// Returns the index of the communicator's rank in the group.
-/// @throws Error (internal) if the rank is missing, or if the group lists a rank twice or a rank that is not
-/// in the run.
+/// @throws Error (internal) that names `what` if the group does not list the communicator's rank, lists a
+/// rank twice, or lists a rank that is not in the run.
 std::size_t place_in(const RankGroup& group, const Communicator& communicator, const std::string& what);
 
 }  // namespace dflop

@@ -18,15 +18,16 @@ namespace dflop {
 /// A MemoryAccount counts the bytes that a rank has allocated. It is not thread-safe.
 class MemoryAccount {
  public:
-  /// `owner` is used in messages: "rank 3 on host". Without a limit, only the machine's memory limits the
-  /// rank.
+  /// `owner` names the rank in messages: "rank 3 on host". If `limit` is empty, only the machine's memory
+  /// limits the rank.
   MemoryAccount(std::string owner, std::optional<Bytes> limit) : owner_(std::move(owner)), limit_(limit) {}
 
   /// Checks a request for `bytes` bytes. @throws OutOfMemory if it exceeds the limit.
   void check(std::size_t bytes) const;
   void add(std::size_t bytes);
   void remove(std::size_t bytes);
-  /// Reports that the machine could not provide `bytes` bytes and has `left` bytes free. @throws OutOfMemory
+  /// Throws OutOfMemory with a message that the machine could not provide `bytes` bytes and has `left` bytes
+  /// free.
   [[noreturn]] void refused(std::size_t bytes, Bytes left) const;
 
   Bytes in_use() const { return in_use_; }
@@ -62,13 +63,12 @@ class Buffer {
   std::size_t bytes_;
 };
 
-/// A DeviceEvent marks a point in a stream. It may be recorded again; a later wait then waits for the latest
-/// recording.
+/// A DeviceEvent marks a point in a stream. If it is recorded several times, the latest recording counts.
 class DeviceEvent {
  public:
   virtual ~DeviceEvent() = default;
-  /// Waits until the device reaches the event, and returns the time at which it did. All ranks of the run
-  /// share the clock.
+  /// Waits until the device reaches the event. Returns the time at which the device reached it, on a clock
+  /// that all ranks of the process share.
   /// @throws Error (internal) if the event was not recorded.
   virtual Nanoseconds time() = 0;
 };
@@ -85,7 +85,7 @@ class DeviceStream {
   /// Waits until all work in the stream is done. @throws Error (internal) if the device reports a failure.
   virtual void synchronize() = 0;
 
-  /// Copies from host memory. The source may be reused as soon as the call returns.
+  /// Copies from host to device memory. The source may be reused as soon as the call returns.
   virtual void copy_to_device(void* destination, const void* source, std::size_t bytes) = 0;
   virtual void copy_to_host(void* destination, const void* source, std::size_t bytes) = 0;
   virtual void copy(void* destination, const void* source, std::size_t bytes) = 0;
@@ -96,17 +96,18 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual std::string name() const = 0;  ///< "host", "NVIDIA H200"
-  /// Returns whether every call completes its work before it returns, and accepts any host memory. If so,
-  /// threads do not run ahead of the device, and a thread that waits for another thread's work sleeps.
+  /// Returns whether every call completes its work before it returns, and kernels can read any host memory.
+  /// If so, a thread never runs ahead of its device, and a thread that waits for another thread's work
+  /// sleeps.
   virtual bool is_synchronous() const { return false; }
   /// Prepares the calling thread. Every thread must call it before it uses the device, its streams or its
   /// kernels.
   virtual void enter_thread() {}
-  /// Returns the size of a cache that measurements must flush, because in a training step its contents would
-  /// not survive from kernel to kernel; zero if no flush is needed.
+  /// Returns the size of the cache that a measurement must flush before each pass; zero if no flush is
+  /// needed. In a training step the cache does not keep a kernel's data until the next kernel.
   virtual Bytes cache() const { return {}; }
-  /// Returns the multiple of values to which rows within MLPs are padded with zeros in memory (see
-  /// Parameter); 1 means that rows are not padded.
+  /// Rows within MLPs are padded with zeros in memory to a multiple of this number of values (see
+  /// Parameter). 1 means that rows are not padded.
   virtual int row_alignment() const { return 1; }
 
   /// Allocates `bytes` bytes. @throws OutOfMemory
@@ -116,7 +117,7 @@ class Device {
   /// Returns kernels that run on `stream`, which must outlive them.
   virtual std::unique_ptr<Kernels> make_kernels(DeviceStream& stream, DType dtype) = 0;
 
-  virtual Bytes in_use() const = 0;       ///< bytes that this rank holds now
+  virtual Bytes in_use() const = 0;       ///< bytes that this rank has allocated now
   virtual Bytes most_in_use() const = 0;  ///< max of in_use() since reset_most_in_use()
   virtual void reset_most_in_use() = 0;
 };

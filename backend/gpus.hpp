@@ -1,4 +1,5 @@
-// These functions list the GPUs of this machine. In builds without CUDA they report that CUDA is missing.
+// The functions of this header list the GPUs of this machine. In builds without CUDA they report that CUDA
+// is missing.
 #pragma once
 
 #include <string>
@@ -18,16 +19,17 @@ struct GpuInfo {
   Bytes free_memory;
 };
 
-/// Returns the number of CUDA devices. All CUDA code of the backend calls this function first, because the
-/// function sets two environment variables that CUDA reads at its first call. CUDA_DEVICE_MAX_CONNECTIONS
-/// asks for the max number of hardware queues; otherwise streams of different ranks would wait for each
-/// other. CUDA_MODULE_LOADING loads all code at once; otherwise the first launch of each kernel would wait
-/// for all other kernels. Variables that are already set are not changed.
+/// Returns the number of CUDA devices. All CUDA code of the backend must call this function first, because
+/// it sets two environment variables that CUDA reads at its first call. CUDA_DEVICE_MAX_CONNECTIONS requests
+/// the max number of hardware queues; with fewer queues, streams of different ranks would wait for each
+/// other. CUDA_MODULE_LOADING makes CUDA load all code at once; otherwise the first launch of each kernel
+/// would wait for all other kernels. Variables that are already set are not changed.
 /// @throws the errors of cuda_devices()
 int cuda_device_count();
 
-/// Returns one CUDA device and makes it the calling thread's current device. The call allocates some memory
-/// on this device until the process ends. It does not touch other devices.
+/// Describes the CUDA device with this index and makes it the calling thread's current device. The call
+/// allocates some memory on this device, which stays allocated until the process ends. It does not touch
+/// other devices.
 /// @throws Error (no_device)
 GpuInfo cuda_device(int index);
 

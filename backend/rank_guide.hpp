@@ -1,5 +1,5 @@
-// A RankGuide selects, for each kernel call of one rank, the variant chosen for the step, and times some of
-// the calls.
+// A RankGuide makes one rank's kernel calls use the variants chosen for the step, and times calls that try a
+// variant.
 #pragma once
 
 #include <chrono>
@@ -11,10 +11,10 @@
 
 namespace dflop {
 
-/// A RankGuide gets its choices from RankKernels. It times calls on the host's clock, which is correct only
-/// on devices that finish the work before the call returns. Choices for other devices contain no trials, so
-/// nothing is timed on them. Only one call is open at a time, because no operation calls another. A call that
-/// throws is never closed with after(); the next call replaces it.
+/// A RankGuide gets its choices from RankKernels. It times calls on the host's clock. Such times are correct
+/// only on devices that finish the work before the call returns; on other devices KernelChoices contain no
+/// trials, so no call is timed. Only one call is in progress at a time, because no operation calls another.
+/// If a call throws, after() is not called for it, and the next call replaces it.
 class RankGuide final : public KernelGuide {
  public:
   /// `dtype` is the precision of the rank's kernels; KernelCall does not contain it.
