@@ -1,6 +1,6 @@
-// This header declares the layers around the transformer stacks. The Connector turns encoder rows into LLM
-// tokens. The TokenEmbedding embeds text tokens. The LmHead applies the last norm, and computes the logits
-// over the vocabulary (split over tp) and the loss.
+// This header declares the layers around the transformer stacks: the Connector turns encoder rows into LLM
+// tokens, the TokenEmbedding embeds text tokens, and the LmHead applies the last norm and computes logits
+// and loss. The vocabulary is split over tp.
 #pragma once
 
 #include <optional>
@@ -18,33 +18,33 @@ namespace dflop {
 /// backward_input() and backward_weight(), it holds gradients instead of outputs and no longer has the
 /// connector's input and statistics.
 struct ConnectorTape {
-  NormTape norm;                  ///< norm of the held rows or, with selection, of the joined selected rows
-  Tensor input;                   ///< if there is no norm: the rows that `norm` would hold
+  NormTape norm;                  ///< of the rank's rows or, if rows are selected, of the joined rows
+  Tensor input;                   ///< if there is no norm: the rows that it would get
   std::vector<Tensor> inputs;     ///< input of each linear layer except the first
   std::vector<Tensor> outputs;    ///< output of each linear layer, before its activation
   RowMixer selected_back;         ///< maps gradients of selected rows to all rows
   RowMixer sent_back;             ///< maps gradients of sent rows to the connector's rows
-  std::vector<Tensor> gradients;  ///< of each linear layer's output
-  std::int64_t rows = 0;          ///< rows of the input, on all tp ranks together
+  std::vector<Tensor> gradients;  ///< gradient of each linear layer's output
+  std::int64_t rows = 0;          ///< number of input rows of all tp ranks together
 };
 
-/// A Connector ends the encoder and makes the rows that are sent to the LLM. Its linear layers are split over
-/// tp in pairs; if their number is odd, every rank holds the whole last layer.
+/// A Connector turns the encoder's output into the rows that are sent to the LLM. Its linear layers are
+/// split over tp in pairs; if their number is odd, every rank holds the whole last layer.
 class Connector {
  public:
   Connector(const ModelSpec& model, ParameterStore& store, const RankContext& rank);
 
-  /// Takes those rows of [rows, encoder width] that the rank holds. Returns the rows to send, [rows, LLM
-  /// width], on all tp ranks.
+  /// Takes the rows of the encoder's output that the rank holds, [rows, encoder width]. Every tp rank
+  /// returns all rows to send, [rows, LLM width].
   Tensor forward(Tensor x, const EncoderInput& input, ConnectorTape& tape) const;
-  /// Returns the gradient of x, and adds to the gradients of the norm's parameters; backward_weight() adds to
-  /// all other parameters' gradients.
+  /// Returns the gradient of forward()'s x and adds to the gradients of the norm's parameters.
+  /// backward_weight() adds to the gradients of all other parameters.
   Tensor backward_input(const Tensor& d_out, ConnectorTape& tape) const;
   void backward_weight(ConnectorTape& tape) const;
 
  private:
-  /// Joined holds the rows of all tp ranks. A row of `matrix` consists of the rows that the connector joins
-  /// into one, side by side.
+  /// Joined holds the input rows of all tp ranks. Each row of `matrix` consists of consecutive input rows
+  /// that the connector joins, side by side.
   struct Joined {
     AllRows rows;
     ConstMatrix matrix;
@@ -74,17 +74,18 @@ struct TokenTape {
   std::int64_t rows = 0;
 };
 
-/// A TokenEmbedding looks up text tokens in the LLM's table, whose vocabulary is split over tp, and inserts
-/// the encoder's rows and learned newlines between them.
+/// A TokenEmbedding looks up text tokens in the LLM's embedding table and inserts the encoder's rows and
+/// learned newlines between them. The table's vocabulary is split over tp.
 class TokenEmbedding {
  public:
   TokenEmbedding(const ModelSpec& model, ParameterStore& store, const RankContext& rank);
 
-  /// Returns the rows that the rank holds. `encoded` holds the encoder's tokens, [encoder_rows, width].
+  /// Returns the LLM's input rows that this rank holds. `encoded` holds the encoder's tokens, [encoder_rows,
+  /// width].
   Tensor forward(const Tensor& encoded, const LlmInput& input, TokenTape& tape) const;
   /// Returns the gradient of the encoder's tokens, adds to the table's gradient and frees the tape. This
-  /// backward is not split into an input part and a weight part: adding rows is cheap, while keeping them for
-  /// later would take as much memory as a layer's input.
+  /// backward is not split into input and weight parts: the weight part only adds rows, which is cheap, but
+  /// keeping the rows for later would take as much memory as a layer's input.
   Tensor backward(const Tensor& d_held, TokenTape& tape) const;
 
  private:
@@ -94,7 +95,7 @@ class TokenEmbedding {
   const Parameter* newline_;
 };
 
-/// An LmHeadTape holds the data that the head's backward needs for a microbatch.
+/// An LmHeadTape holds the data that an LmHead's backward needs for a microbatch.
 struct LmHeadTape {
   NormTape norm;
   Tensor d_logits;
@@ -102,35 +103,38 @@ struct LmHeadTape {
 };
 
 /// An LmHead computes logits over the vocabulary and their cross-entropy with the targets. The forward
-/// already replaces logits by their gradients. With TransformerSpec::logits_at_once, it computes the logits
-/// of trained rows only, chunk by chunk, and the forward also runs the head's backward except for its norm.
-/// This needs no more than the usual three products; recomputing logits in the backward would add a fourth.
+/// replaces the logits by their gradients. With TransformerSpec::logits_at_once, the forward computes the
+/// logits of trained rows only, chunk by chunk, and also runs the head's backward except for its norm. This
+/// takes three matrix products; recomputing logits in the backward would take a fourth.
 class LmHead {
  public:
   LmHead(const ModelSpec& model, ParameterStore& store, const RankContext& rank);
 
-  /// Adds token_weight times the loss of every trained row to `loss`, [1, 1]. If it works in chunks and a
-  /// backward follows (`turns_back`), it also adds to the gradient of the head's matrix.
+  /// Adds token_weight times the loss of every trained row to `loss`, [1, 1]. `turns_back` says that a
+  /// backward follows. If the loss is computed in chunks and `turns_back` is true, also adds to the gradient
+  /// of the head's matrix.
   void forward(Tensor x, const LlmInput& input, double token_weight, Sums loss, LmHeadTape& tape,
                bool turns_back = true) const;
-  /// Returns the logits of the given rows of x. All tp ranks together hold `all` rows of x.
+  /// Returns the logits of the rows of x whose indices are in `rows`. All tp ranks together hold `all` rows
+  /// of x.
   Tensor logits(const Tensor& x, std::int64_t all, std::vector<std::int32_t> rows) const;
-  /// Returns the gradient of x, adds to the norm's gradient and keeps the data that backward_weight() reads.
+  /// Returns the gradient of forward()'s x and adds to the norm's gradients. The tape keeps the data that
+  /// backward_weight() reads.
   Tensor backward_input(LmHeadTape& tape) const;
   void backward_weight(LmHeadTape& tape) const;
 
  private:
   /// Returns each row's max, sum and target logit over the whole vocabulary.
   SumTensor merged_parts(const Tensor& logits, Indices targets) const;
-  /// Adds the loss of the rows to `loss`, and returns the gradients of their logits.
+  /// Adds the loss of the rows to `loss` and returns the gradients of their logits.
   Tensor d_logits(ConstMatrix normed, Indices targets, double token_weight, Sums loss) const;
   template <typename F>
   void for_each_chunk(std::span<const std::int32_t> targets, const F& f) const;
-  /// Adds the loss of the rows to `loss`, chunk by chunk.
+  /// Adds the loss of the rows to `loss`, chunk by chunk, without gradients.
   void add_loss_in_chunks(ConstMatrix normed, std::span<const std::int32_t> targets, double token_weight,
                           Sums loss) const;
-  /// Chunk by chunk, adds the loss of the rows to `loss` and adds to the gradient of the head's matrix.
-  /// Returns the gradient of the rows that the rank holds.
+  /// Adds the loss of the rows to `loss` and adds to the gradient of the head's matrix. Returns the gradient
+  /// of the rows that the rank holds.
   Tensor turn_in_chunks(ConstMatrix normed, std::span<const std::int32_t> targets, double token_weight,
                         Sums loss) const;
 

@@ -1,5 +1,5 @@
 // An InputEmbedding turns picture patches or sound frames into the encoder's rows. Its weights are not split
-// over tp: each rank makes its own rows with the whole weights.
+// over tp: each rank has the whole weights and makes only the rows that it holds.
 #pragma once
 
 #include <memory>
@@ -13,26 +13,26 @@ namespace dflop {
 /// An InputTape holds the data that an InputEmbedding's backward needs for a microbatch.
 struct InputTape {
   Tensor values;           ///< input of the first linear layer
-  Tensor d_rows;           ///< the gradient of the result
+  Tensor d_rows;           ///< gradient of the embedding's output rows
   IndexTensor table_rows;  ///< per held row, its row in the position table
-  IndexTensor value_rows;  ///< held rows that are patches, if some are not
+  IndexTensor value_rows;  ///< held rows that are patches; empty if all are
   IndexTensor class_rows;  ///< held rows that are class rows
   // The following members are used for sounds.
   Tensor first;             ///< output of the first convolution, before GELU
   Tensor joined;            ///< input of the second convolution
   Tensor second;            ///< output of the second convolution
-  IndexTensor joined_rows;  ///< indices of the thirds of rows of `joined` that are rows of `first`
-  IndexTensor first_rows;   ///< for each of these thirds, its row of `first`
+  IndexTensor joined_rows;  ///< the thirds of rows of `joined` that hold rows of `first`
+  IndexTensor first_rows;   ///< for each third in `joined_rows`, its row of `first`
 };
 
 /// An InputEmbedding is the first layer of an encoder.
 class InputEmbedding {
  public:
   virtual ~InputEmbedding() = default;
-  /// Returns the rows that the rank holds.
+  /// Returns the encoder's input rows that this rank holds.
   virtual Tensor forward(const EncoderInput& input, InputTape& tape) const = 0;
-  /// Adds to the gradients of all parameters, starting from the tape's d_rows, and frees the tape. The
-  /// encoder's input has no gradient.
+  /// Computes the gradients of all parameters from the tape's d_rows, adds them to the gradient sums, and
+  /// frees the tape. The encoder's input has no gradient.
   virtual void backward_weight(InputTape& tape) const = 0;
 };
 

@@ -1,6 +1,6 @@
 // MadeUpContents are synthetic training data: images of a few classes, and text whose answers depend on the
-// class, so that a model can learn them. The data depend only on the seed and the sample, so every rank can
-// make the part that it needs.
+// class. A model can learn these answers. The data depend only on the seed and the sample, so every rank
+// makes the data that it needs by itself.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,17 @@ namespace dflop {
 
 inline constexpr int kImageClasses = 8;
 
-/// Returns the class of the sample's images, in [0, kImageClasses); 0 without encoder sequences.
+/// Returns the class of the sample's images, in [0, kImageClasses); 0 for samples without encoder sequences.
 int image_class(std::uint64_t seed, const Sample& sample);
 
 /// Returns the pixels of `patches` patches of one encoder sequence, float[patches, values], row by row. Each
 /// patch is the class's row of a Walsh-Hadamard matrix (ones and minus ones) plus uniform noise in [-0.5,
-/// 0.5). `sequence` is numbered as in EncoderPiece.
+/// 0.5). `sequence` is an index among the sample's encoder sequences, as in EncoderPiece.
 std::vector<float> made_up_pixels(std::uint64_t seed, const Sample& sample, std::int64_t sequence,
                                   std::int64_t patches, int values);
 
-/// Returns the pixels that made_up_pixels() makes for one encoder sequence of a sample: one patch of
-/// kPatchValues values per token.
+/// Returns made_up_pixels() of one encoder sequence, with one patch of kPatchValues values for each of its
+/// tokens.
 /// @throws Error (internal) if the sample does not have the sequence.
 std::vector<float> sequence_pixels(std::uint64_t seed, const Sample& sample, std::int64_t sequence);
 
@@ -33,8 +33,8 @@ std::vector<float> sequence_pixels(std::uint64_t seed, const Sample& sample, std
 ///
 ///   next = (5 * previous + 17 * class + 3) mod vocabulary.
 ///
-/// `vocabulary` is from 1 to 2^31 - 1. The classes have different answers if no multiple of 17 by 1 to 7 is a
-/// multiple of the vocabulary, as with 128 and 512.
+/// `vocabulary` is from 1 to 2^31 - 1. The classes have different answers if none of the numbers 17 * 1 to
+/// 17 * 7 is a multiple of `vocabulary`. Vocabularies of 128 and 512 satisfy this.
 std::vector<std::int32_t> text_ids(std::uint64_t seed, const Sample& sample, std::int64_t vocabulary);
 
 /// Returns, for each LLM position of the sample (encoder tokens, then text), the id of the next token if it
@@ -42,8 +42,9 @@ std::vector<std::int32_t> text_ids(std::uint64_t seed, const Sample& sample, std
 std::vector<std::int32_t> target_ids(std::uint64_t seed, const Sample& sample, std::int64_t vocabulary);
 
 /// MadeUpContents are the synthetic contents of one seed. An LLM sequence begins with the encoder tokens,
-/// tile by tile; each is the mean of some of the connector's rows. The text follows. In models with an
-/// architecture, a row's position on every axis is its index, and windows are runs of rows.
+/// tile by tile; the text follows. Each encoder token is the mean of some of the connector's rows. In models
+/// with an architecture, a row's position on every axis is its index, and attention windows are runs of
+/// consecutive rows.
 class MadeUpContents final : public Contents {
  public:
   /// Makes the encoder's inputs in the run's precision. The model must outlive this object.

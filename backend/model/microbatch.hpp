@@ -1,5 +1,5 @@
-// A BatchContent gives each stage of a plan its input for one global batch: the encoder's inputs, tokens, and
-// the destination of every row.
+// A BatchContent gives each stage of a plan its input for one global batch: the encoder's inputs, the LLM's
+// tokens, and the destination of every row.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace dflop {
 /// An EncoderInput is the input of one dp rank of the encoder for one microbatch: its EncoderSequences, back
 /// to back.
 struct EncoderInput : PackedRows {
-  std::vector<HostValues> values;  ///< input values of each sequence's patches or frames, if requested
+  std::vector<HostValues> values;              ///< values of each sequence's patches or frames, if requested
   std::vector<std::int32_t> value_offsets{0};  ///< first patch or frame of each sequence, then the end
   std::vector<std::int32_t> value_rows;
   std::vector<std::int32_t> table_rows;
@@ -32,28 +32,29 @@ struct LlmInput : PackedRows {
   std::vector<std::int32_t> text_ids;
   std::vector<std::int32_t> text_rows;     ///< row of each text token
   std::vector<std::int32_t> newline_rows;  ///< rows of learned newlines
-  std::vector<std::int32_t> encoded;  ///< indices of the used rows from the encoder; cut-off rows are unused
-  std::vector<std::int32_t> encoded_rows;  ///< row to which each of them is added
-  std::vector<std::int32_t> targets;       ///< for each row, the next token; -1 if the loss does not cover it
-  std::int64_t encoder_rows = 0;           ///< rows from the encoder, used or not
-  std::vector<std::int64_t> rows_from;     ///< number of these rows from each dp rank of the encoder
+  std::vector<std::int32_t> encoded;       ///< rows from the encoder that are used; cut-off rows are not
+  std::vector<std::int32_t>
+      encoded_rows;  ///< LLM row for each row in `encoded`; rows for the same LLM row are added up
+  std::vector<std::int32_t> targets;    ///< per row, the next token; -1 if the loss does not cover it
+  std::int64_t encoder_rows = 0;        ///< rows from the encoder, used or not
+  std::vector<std::int64_t> rows_from;  ///< number of `encoder_rows` from each dp rank of the encoder
 };
 
 /// A BatchContent holds one global batch under one assignment. Its constructor's arguments must outlive it.
 class BatchContent {
  public:
-  /// Assigns the samples to their microbatches and dp ranks.
+  /// Assigns the samples to microbatches and dp ranks, as `assignment` says.
   /// @throws the errors (input) of require_live().
   BatchContent(const Plan& plan, const ModelSpec& model, std::span<const Sample> samples,
                const Assignment& assignment, const Contents& contents);
 
-  /// encoder() and llm() return the input of a dp rank for a microbatch. `values` says whether to include the
-  /// encoder's input values.
+  /// encoder() and llm() return the input of a dp rank for a microbatch. `values` says whether to include
+  /// the encoder's input values.
   EncoderInput encoder(int microbatch, int encoder_dp, bool values) const;
   LlmInput llm(int microbatch, int llm_dp) const;
 
-  /// Returns the factor of each token's loss: one over the number of trained tokens in the whole batch; 0 if
-  /// there are none.
+  /// Returns the weight of each trained token's loss: one over the number of trained tokens in the whole
+  /// batch; 0 if there are none.
   double token_weight() const { return token_weight_; }
 
  private:

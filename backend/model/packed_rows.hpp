@@ -8,9 +8,10 @@ namespace dflop {
 
 /// PackedRows hold sequences whose rows are stored back to back, without padding.
 struct PackedRows {
-  std::vector<std::int32_t> offsets{0};    ///< first row of each sequence, then the end
-  std::vector<std::int32_t> windows = {};  ///< like `offsets`, for attention windows, if any
-  std::vector<std::int32_t> positions;     ///< positions of each row within its sequence, one per axis
+  std::vector<std::int32_t> offsets{0};  ///< first row of each sequence, then the end
+  std::vector<std::int32_t> windows =
+      {};  ///< first row of each attention window, then the end; empty: no windows
+  std::vector<std::int32_t> positions;  ///< position of each row within its sequence, one number per axis
 
   std::int64_t rows() const { return offsets.back(); }
   /// Adds a sequence whose rows have positions 0, 1, 2 and so on.

@@ -1,6 +1,6 @@
-// A parameter list gives the tensors of a model's layers and the part of each that a tp rank of a stage
-// holds. The checks here reject models and batches that live runs cannot compute, before any memory is
-// allocated.
+// A parameter list names the tensors of a stage's layers, and gives the part of each tensor that a tp rank
+// holds. The checks in this header reject models and batches that live runs cannot compute, before any
+// memory is allocated.
 #pragma once
 
 #include <cstdint>
@@ -33,10 +33,10 @@ enum class Initial : std::uint8_t {
 };
 
 /// A Parameter is the part of one tensor that a rank holds: some ranges of rows and one range of columns. In
-/// memory, each row range or the columns may be padded with zeros, so that the rows of an activation
-/// function's output are aligned (Device::row_alignment()). Padding stays zero, because the activation of
-/// zero is zero, and because values that are only multiplied with zeros have zero gradients. Padding exists
-/// only in memory; values are counted without it, row by row.
+/// memory, either each row range or the columns may be padded with zeros, so that the rows of an activation
+/// function's output are aligned (Device::row_alignment()). Padding stays zero: the activation functions map
+/// zero to zero, and weights that are multiplied only with zeros have zero gradients. The numbers of values
+/// do not include padding; values are numbered row by row.
 struct Parameter {
   std::string name;          ///< name of the whole tensor: "llm.layers.3.qkv"
   std::int64_t rows = 0;     ///< of the whole
@@ -44,17 +44,17 @@ struct Parameter {
   std::vector<Range> row_ranges;
   Range column_range;
   Initial initial = Initial::normal;
-  /// If true, every tp rank holds the whole parameter, and sums its gradient over the rows of activations
-  /// that the rank holds. With sequence parallelism, the complete gradient is then the sum over the tp ranks.
+  /// True if every tp rank holds the whole parameter and sums its gradient over the activation rows that the
+  /// rank holds. With sequence parallelism, these sums must then be added up over the tp ranks.
   bool by_held_rows = false;
-  bool decayed = true;               ///< weight decay applies to matrices and tables, not to biases and norms
-  bool frozen = false;               ///< never trained
-  bool connects = false;             ///< whether it counts as the connector's and uses its learning rate
-  double initial_factor = 1;         ///< factor for Initial::ones
-  Range fixed_rows = {};             ///< held rows that stay fixed: key biases of models without key biases
-  std::int64_t row_multiple = 1;     ///< multiple to which each row range is padded in memory
+  bool decayed = true;            ///< weight decay applies to matrices and tables, not to biases and norms
+  bool frozen = false;            ///< never trained
+  bool connects = false;          ///< it belongs to the connector and uses the connector's learning rate
+  double initial_factor = 1;      ///< factor for Initial::ones
+  Range fixed_rows = {};          ///< held rows that are not trained: key biases in models without key biases
+  std::int64_t row_multiple = 1;  ///< multiple to which each row range is padded in memory
   std::int64_t column_multiple = 1;  ///< multiple to which the columns are padded in memory
-  std::int64_t offset = 0;           ///< offset of its first value in the flat arrays
+  std::int64_t offset = 0;           ///< place of its first value in ParameterStore's flat arrays
 
   std::int64_t held_rows() const;
   std::int64_t held_columns() const { return column_range.size(); }
@@ -63,9 +63,10 @@ struct Parameter {
   std::int64_t padded_rows() const;
   std::int64_t padded_columns() const { return round_up(held_columns(), column_multiple); }
   std::int64_t padded_count() const { return padded_rows() * padded_columns(); }
-  /// Returns the place of a value in the parameter's memory.
+  /// Returns the place in the parameter's memory, which includes padding, of value number `value`, which
+  /// does not count padding.
   std::int64_t place_of(std::int64_t value) const;
-  /// Returns the number of values before a place in the parameter's memory.
+  /// Returns the number of values, without padding, before a place in the parameter's memory.
   std::int64_t values_before(std::int64_t place) const;
 };
 
@@ -75,16 +76,16 @@ struct StagePlace {
   Stage stage;
   int first_encoder_layer = 0;
   int first_llm_layer = 0;
-  bool patches = false;  ///< the stage with the first encoder layer
+  bool patches = false;  ///< true for the stage with the first encoder layer
 };
 
 /// Returns the place of each stage. `stages` are in model order.
 std::vector<StagePlace> stage_places(const std::vector<Stage>& stages);
 
-/// Returns the parameters that tp rank `tp_rank` of a stage holds, in a fixed order, for a device with this
-/// row alignment (Device::row_alignment()).
-/// @throws Error (input) if tp does not divide the heads or KV heads, if tp exceeds a width or the vocabulary
-/// size, or if tp is used with a query norm over all heads.
+/// Returns the parameters that tp rank `tp_rank` of a stage holds, in a fixed order. `row_alignment` is the
+/// device's row_alignment().
+/// @throws Error (input) if tp does not divide the heads or KV heads, if tp exceeds a width or the
+/// vocabulary size, or if tp is used with a query norm over all heads.
 std::vector<Parameter> stage_parameter_list(const ModelSpec& model, const StagePlace& place, int tp_rank,
                                             int row_alignment = 1);
 
@@ -93,13 +94,15 @@ std::vector<Parameter> stage_parameter_list(const ModelSpec& model, const StageP
 /// widths differ from encoder and LLM, or a head size that rotary positions cannot split into pairs.
 void require_live(const ModelSpec& model);
 
-/// Checks that tp can split encoder and LLM. @throws the errors (input) of stage_parameter_list()
+/// Checks that encoder and LLM can be split over `encoder_tp` and `llm_tp` ranks. @throws what
+/// stage_parameter_list() throws
 void require_split(const ModelSpec& model, int encoder_tp, int llm_tp);
-/// Returns whether tp can split encoder and LLM, that is, whether require_split() does not throw.
+/// Returns whether require_split() accepts these tp sizes.
 bool is_splittable(const ModelSpec& model, int encoder_tp, int llm_tp);
 
-/// Checks that live runs can compute a batch. @throws Error (input) that names a sample that expects encoder
-/// tokens but has no input for the encoder.
+/// Checks a batch.
+/// @throws Error (input) that names a sample if its LLM sequence needs encoder tokens, but the sample has no
+/// input for the encoder or the model has no encoder
 void require_live(const ModelSpec& model, std::span<const Sample> samples);
 
 }  // namespace dflop

@@ -1,5 +1,5 @@
-// A ParameterStore keeps a stage's weights, gradients and optimizer states in one rank's memory. The
-// WholeTensors of a model are assembled from the parts that all ranks hold.
+// A ParameterStore keeps a stage's weights, gradients and optimizer states in one rank's memory. A
+// WholeTensor is a complete tensor, assembled from the parts that the ranks of all processes hold.
 #pragma once
 
 #include <concepts>
@@ -21,7 +21,7 @@ namespace dflop {
 /// A ModuleRates holds the factors by which modules multiply the learning rate; 0 freezes a module.
 struct ModuleRates {
   double encoder = 1;
-  double connector = 1;  ///< also for the norm before it; in Qwen2-Audio that norm belongs to the encoder
+  double connector = 1;  ///< also for the norm before it, except in Qwen2-Audio, whose encoder has that norm
   double llm = 1;
 
   double of(const Parameter& parameter) const;
@@ -33,14 +33,14 @@ struct OptimizerStep : AdamWStep {
   ModuleRates rates;
 };
 
-/// A ParameterStore holds a stage's parameters in flat arrays: the weights as kernels read them, the
-/// gradients, and one shard of the optimizer states. If weights are less precise than sums, the optimizer
-/// states include master weights. Parameters and shards are aligned for vector accesses; the gaps, and the
-/// padding within padded parameters, are zeros.
+/// A ParameterStore holds a stage's parameters in flat arrays: the weights that kernels read, the gradients
+/// and, for one shard only, the optimizer states. If weights are less precise than sums, the optimizer
+/// states include master weights. Parameters and shards are aligned for vector accesses. The gaps between
+/// parameters, and the padding within parameters, are zeros.
 class ParameterStore {
  public:
-  /// Takes values from `source` or, if it is null, draws random values. Random values depend only on `seed`,
-  /// the tensor's name and the position in the tensor, not on the rank that holds them.
+  /// Takes the initial weights from `source` or, if that is null, draws random values. Random values depend
+  /// only on `seed`, the tensor's name and the position in the tensor, not on the rank that holds them.
   ParameterStore(const RankContext& rank, std::vector<Parameter> parameters, int shards, int shard,
                  std::uint64_t seed, const WeightSource* source = nullptr);
 
@@ -51,56 +51,57 @@ class ParameterStore {
   Matrix weight(const Parameter& parameter);
   Sums gradient(const Parameter& parameter);
 
-  /// Begins the gradient sums of a step without reading or writing any gradient. The first product for a
-  /// parameter overwrites its old gradient; gradient_to_add_to() zeroes an old gradient first;
-  /// complete_gradients() zeroes old gradients that remain.
+  /// Begins the gradient sums of a step, without reading or writing any gradient. In this step, the first
+  /// matrix product for a parameter overwrites the old gradient, and gradient_to_add_to() zeroes the old
+  /// gradient if nothing was added before. complete_gradients() zeroes gradients to which nothing was added.
   void begin_gradients() { begun_.assign(list_.size(), false); }
-  /// Returns a gradient to which the caller adds sums. Zeroes it first if it has no sums of this step.
+  /// Returns a parameter's gradient for adding to it; zeroes it first if this step has not added to it yet.
   Sums gradient_to_add_to(const RankContext& rank, const Parameter& parameter);
-  /// Returns whether the next product must overwrite gradient(parameter) or be added to it. The caller must
-  /// then write the product.
+  /// Returns whether a matrix product must overwrite gradient(parameter) or add to it. The caller must then
+  /// run that product: all later calls in this step return Beta::one.
   Beta enter_product(const Parameter& parameter);
   /// Returns all gradients as one row.
   Sums gradients() { return gradients_; }
-  /// Completes the gradients. Call it once, after all backwards. With sequence parallelism it sums over tp
-  /// the gradients that each rank has summed over its own rows only. It zeroes the gradients of fixed rows
-  /// and of parameters that no backward reached. Gradients from value `end` on are already complete and may
-  /// be in use by communication; they are not touched.
+  /// Completes the gradients. Call it once, after all backwards. Zeroes the gradients of fixed rows and of
+  /// parameters that no backward reached. With sequence parallelism, it also sums over tp those gradients
+  /// that each rank has summed over its own rows only. Gradients from value `end` on are already complete
+  /// and may be in use by communication, so it leaves them alone.
   void complete_gradients(const RankContext& rank, std::int64_t end);
-  /// Zeroes, like complete_gradients(), the gradients of fixed rows and of parameters that no backward
-  /// reached, within the values [begin, end) of gradients(). These must not need a sum over tp.
+  /// Does only the zeroing of complete_gradients(), for the values [begin, end) of gradients().
   void zero_left_gradients(const RankContext& rank, std::int64_t begin, std::int64_t end);
 
-  /// Adds the squared gradients of the parameters that `counts` selects to sum[1, 1].
+  /// Adds to `sum`, [1, 1], the squared gradients of the parameters for which counts() is true.
   void add_squares(const RankContext& rank, const std::function<bool(const Parameter&)>& counts, Sums sum);
   /// Runs one optimizer step on this rank's shard. Frozen parameters keep their values. Weight decay applies
-  /// only to parameters with `decayed`. The stored gradients stay unchanged, even if the step scales them.
+  /// only to parameters with `decayed`. Gradients in memory stay unchanged, even if the step scales them.
   void step(const RankContext& rank, const OptimizerStep& step);
-  /// Gathers the weights of all shards on every rank of the group. The shards are in the group's order.
+  /// Gathers the weights of all shards on every rank of the group. Rank i of the group holds shard i.
   void gather(const RankContext& rank, const RankGroup& group);
   ModelState memory() const;
 
-  /// A Kind selects values of a parameter: weights, gradients, first or second moments.
+  /// A Kind selects a parameter's weights, gradients, first moments or second moments.
   enum class Kind : std::uint8_t { weight, gradient, moment1, moment2 };
-  /// Returns the values of this rank's part of a tensor, row after row, as f64. If weights have masters, it
-  /// returns the masters. Moments and masters outside this rank's shard are zero.
+  /// Returns the values of this rank's part of a tensor, row after row, as f64. For weights with master
+  /// weights, returns the master weights. Moments and master weights outside this rank's shard are returned
+  /// as zero.
   std::vector<double> read(const RankContext& rank, const Parameter& parameter, Kind which);
-  /// Returns the range of a parameter's values that this rank holds.
+  /// Returns the range of the values of the rank's part of a parameter that the rank stores: those in its
+  /// shard if the kind is sharded, otherwise all.
   Range held(const Parameter& parameter, Kind which) const;
-  /// Returns whether this rank holds all values of its parameters, not only its shard of them.
+  /// Returns whether this rank stores all values of its parameters, not only those in its shard.
   bool holds_all(Kind which) const { return shards_ == 1 || !is_sharded(which); }
   /// Sets the values of this rank's part of a tensor. Weights are rounded to their precision; master weights
   /// are not.
   void write(const RankContext& rank, const Parameter& parameter, Kind which,
              const std::vector<double>& values);
 
-  /// Copies out.size() values of this rank's part of a tensor, starting at value `first`, without a detour
+  /// Copies values of this rank's part of a tensor to `out`, starting at value `first`, without converting
   /// through f64. All of them must be in held().
   template <std::floating_point Real>
   void read_values(const RankContext& rank, const Parameter& parameter, Kind which, std::int64_t first,
                    std::span<Real> out);
-  /// Sets some values of this rank's part of a tensor, starting at value `first`, like write(). Values
-  /// outside held() are ignored.
+  /// Sets values of this rank's part of a tensor like write(), starting at value `first`. Values outside
+  /// held() are ignored.
   template <std::floating_point Real>
   void write_values(const RankContext& rank, const Parameter& parameter, Kind which, std::int64_t first,
                     std::span<const Real> values);
@@ -127,9 +128,10 @@ class ParameterStore {
     void* data = nullptr;
     DType element = DType::f32;
   };
-  /// Returns the memory of kernel-read weights or of gradients, from a place in the parameter on.
+  /// Returns the memory from `place` of the parameter on, in the array of gradients or of the weights that
+  /// kernels read.
   Memory in_all(const Parameter& parameter, Kind which, std::int64_t place);
-  /// Returns the memory of sharded values in this rank's shard.
+  /// Returns the memory from `place` of the parameter on, in this rank's shard of moments or master weights.
   Memory in_shard(const Parameter& parameter, Kind which, std::int64_t place);
   template <std::floating_point Real>
   void put(const RankContext& rank, const Parameter& parameter, Memory memory, std::int64_t first,
@@ -141,7 +143,7 @@ class ParameterStore {
   std::vector<bool> begun_;                 // per parameter: whether its gradient has sums of this step
   int shards_;
   int shard_;
-  std::int64_t by_held_rows_ = 0;  // number of such values, which begin the arrays
+  std::int64_t by_held_rows_ = 0;  // number of values with by_held_rows, which come first in the arrays
   std::int64_t length_ = 0;
   DType dtype_;
   Tensor weights_;
@@ -159,13 +161,14 @@ struct WholeTensor {
 };
 using WholeTensors = std::map<std::string, WholeTensor>;
 
-/// Appends the values of a rank's parameter that are in the range `held`.
+/// Appends to `writer` those of a rank's values of a parameter that are in the range `held`.
 void add_part(ByteWriter& writer, const Parameter& parameter, Range held, const std::vector<double>& values);
-/// Copies every part that add_part() has written to `parts` into its tensor. Values that are in no part are
+/// Copies every part that add_part() has written to its place in `tensors`. Values that are in no part are
 /// zero.
 void merge_parts(const std::string& parts, WholeTensors& tensors);
 
-/// Returns a rank's part of a whole tensor. @throws Error (input) that names the tensor if its shape differs.
+/// Returns the part of a whole tensor that a rank's `parameter` describes. @throws Error (input) that names
+/// the tensor if its shape differs from the parameter's
 std::vector<double> part_of(const WholeTensor& whole, const Parameter& parameter);
 
 /// Returns bytes from which merge_parts() restores the same tensors.

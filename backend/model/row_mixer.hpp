@@ -1,4 +1,4 @@
-// A RowMixer computes the rows of a RowMix on a device.
+// A RowMixer computes weighted sums of rows, as a RowMix defines them, on a device.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class RowMixer {
   RowMixer(const RankContext& rank, const RowMix& mix);
 
   std::int64_t rows() const { return begin_.size(); }
-  /// Returns the weighted sums of the rows of x that the RowMix describes.
+  /// Returns the mix's weighted sums of rows of x.
   Tensor operator()(const RankContext& rank, ConstMatrix x) const;
 
  private:

@@ -13,7 +13,7 @@
 
 namespace dflop {
 
-/// A StageInput is a stage's input for a microbatch, in addition to the output of the previous stage.
+/// A StageInput is a stage's input for a microbatch, except the output of the previous stage.
 struct StageInput {
   std::optional<EncoderInput> encoder;  ///< set for stages with encoder layers or the connector
   std::optional<LlmInput> llm;          ///< set for stages with LLM layers
@@ -36,17 +36,18 @@ class StageModule {
  public:
   using Completed = std::function<void(std::int64_t from)>;
 
-  /// Takes parameters from `weights` or, if it is null, draws them from `seed`. Optimizer states are cut into
-  /// `shards` shards; this rank holds shard number `shard`. The referenced objects must outlive the module.
+  /// The initial parameters come from `weights` or, if that is null, are drawn from `seed`. Optimizer states
+  /// are divided into `shards` shards; this rank holds shard number `shard`. The referenced objects must
+  /// outlive the module.
   StageModule(const ModelSpec& model, const StagePlace& place, int shards, int shard, std::uint64_t seed,
               const RankContext& rank, const WeightSource* weights = nullptr);
 
   const StagePlace& place() const { return place_; }
   ParameterStore& parameters() { return store_; }
 
-  /// The next four functions return the shapes of the activations that this rank receives from the previous
-  /// stage and sends to the next stage. Between encoder and LLM they have all rows; between two stages of the
-  /// same module, the rows that the rank holds.
+  /// The next four functions return the shape of the activations that this rank receives from the previous
+  /// stage and sends to the next stage. Between encoder and LLM, the activations have all rows; between two
+  /// stages of the same module, only the rows that the rank holds.
   std::int64_t input_columns() const {
     return place_.stage.encoder_layers > 0 ? model_.encoder.hidden : model_.llm.hidden;
   }
@@ -56,29 +57,29 @@ class StageModule {
   }
   std::int64_t output_rows(const StageInput& input) const;
 
-  /// Extends the tables that are kept between microbatches so that they cover an input. forward() then spends
-  /// no time on them.
+  /// Extends the tables that are kept between microbatches to cover `input`, so that forward() does not
+  /// spend time on them.
   void prepare(const StageInput& input) const;
-  /// Runs the forward and returns its output. A stage with the head instead adds to `loss`, [1, 1], and
-  /// returns an empty tensor.
+  /// Returns the stage's output. A stage with the LLM's head instead adds to `loss`, [1, 1], and returns an
+  /// empty tensor.
   Tensor forward(Tensor in, const StageInput& input, Sums loss, StageTape& tape) const;
-  /// Returns the logits of some rows, [rows, the rank's part of the vocabulary], for a stage with all of the
-  /// LLM. It keeps no activations. `encoded` holds the encoder's tokens.
+  /// Returns the logits of the LLM rows with these indices, [rows, the rank's part of the vocabulary]. The
+  /// stage must hold the whole LLM. `encoded` holds the encoder's tokens. Keeps no activations.
   Tensor logits(const Tensor& encoded, const LlmInput& input, std::vector<std::int32_t> rows) const;
-  /// Runs backward_input() and backward_weight() in one pass. Whenever more gradients are final, it calls
-  /// `completed`, if set, with the value from which on parameters().gradients() is final.
+  /// Runs backward_input() and backward_weight() in one pass. If `completed` is set, calls completed(from)
+  /// whenever more gradients are final: parameters().gradients() is then final from value `from` on.
   Tensor backward(Tensor d_out, StageTape& tape, const Completed& completed = {}) const;
-  /// Takes the gradient of the output and returns the gradient of the input; the first stage returns an empty
-  /// tensor. The tape then holds the data for backward_weight(). This call also adds to the gradients of
-  /// norms and embedding, because they are cheap. All gradients of a microbatch are complete after both
-  /// parts.
+  /// Takes the gradient of the output and returns the gradient of the input; the first stage returns an
+  /// empty tensor. The tape then holds the data for backward_weight(). This call also adds to the gradients
+  /// of norms and token embedding, because they are cheap. A microbatch's gradients are complete after
+  /// backward_input() and backward_weight().
   Tensor backward_input(Tensor d_out, StageTape& tape) const;
-  /// Adds to the gradients of all parameters that backward_input() leaves out, and frees the tape.
+  /// Adds to the gradients of the parameters that backward_input() leaves out, and frees the tape.
   void backward_weight(StageTape& tape) const;
 
  private:
-  /// Runs a backward layer by layer, so that each layer frees its memory at once. If `weights` is false, runs
-  /// only the input part.
+  /// Runs a backward layer by layer: only its input part or, with `weights`, also each layer's weight part,
+  /// so that each layer frees its memory at once.
   Tensor turn_back(Tensor d_out, bool weights, StageTape& tape, const Completed& completed) const;
   Tensor encode(Tensor in, const EncoderInput& input, StageTape& tape) const;
   Tensor encode_backward(Tensor d_out, bool weights, StageTape& tape, const Completed& completed) const;

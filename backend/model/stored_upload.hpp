@@ -15,21 +15,20 @@
 
 namespace dflop {
 
-/// A StoredUpload copies numbers to a device and detects those that are not finite. It copies short runs that
-/// are close together on the device in one piece, with the zeros between them.
+/// A StoredUpload copies numbers to a device and detects numbers that are not finite. Short runs of numbers
+/// that are close together on the device are copied in one piece, with zeros in the gaps between them.
 class StoredUpload {
  public:
-  /// An Unpack converts numbers in device memory to values, from place `first` on. `not_finite` is passed to
-  /// Kernels::unpack_values().
+  /// An Unpack converts numbers in device memory to a parameter's values, from place `first` on.
+  /// `not_finite` is passed to Kernels::unpack_values().
   using Unpack = std::function<void(std::int64_t first, const StoredNumbers& numbers, Sums not_finite)>;
 
   explicit StoredUpload(const RankContext& rank);
 
-  /// Begins to upload a parameter. When end() returns, `unpack` has been called for all numbers of the
-  /// parameter.
+  /// Begins the upload of a parameter. It calls `unpack` for all numbers before end() returns.
   void begin(Unpack unpack) { unpack_ = std::move(unpack); }
-  /// Adds `count` numbers of a run, starting at number `from`. Their values go to consecutive places from
-  /// `place` on. `place` must increase from call to call.
+  /// Adds `count` numbers of a run, starting at number `from`. Their values go to the parameter's places
+  /// from `place` on. Places must increase from call to call.
   void add(const StoredRun& run, std::int64_t from, std::int64_t count, std::int64_t place);
   void end() { flush(); }
   /// Checks all numbers so far, for which it waits for the device. @throws Error (input) that names the
@@ -37,7 +36,7 @@ class StoredUpload {
   void require_finite();
 
  private:
-  /// A Part is a tensor of a file.
+  /// A Part names a tensor and its file, for messages.
   struct Part {
     std::string tensor;
     std::string file;
@@ -49,11 +48,11 @@ class StoredUpload {
 
   const RankContext& rank_;
   std::unique_ptr<Buffer> on_device_;  ///< null if kernels can read host memory
-  std::vector<std::byte> gathered_;    ///< numbers of type_ for the places from first_ on
+  std::vector<std::byte> gathered_;    ///< numbers of type type_ for the places from first_ on
   std::int64_t first_ = 0;
   NumberType type_ = NumberType::f32;
   Unpack unpack_;
-  std::vector<Part> parts_;  ///< parts that were added since the last check
+  std::vector<Part> parts_;  ///< parts added since the last require_finite()
   SumTensor not_finite_;     ///< per part
 };
 

@@ -1,8 +1,9 @@
 // A RankContext bundles the device, kernels and communicator of one rank; a Tensor is a matrix in the
-// device's memory. The functions here also gather and sum rows over a tensor-parallel (tp) group.
+// device's memory. This header also declares functions that gather and sum rows over a tensor-parallel (tp)
+// group.
 //
 // Between the tensor-parallel regions, each rank holds all rows of the activations or, with sequence
-// parallelism, its shard of them (Korthikanti et al. 2022, "Reducing Activation Recomputation in Large
+// parallelism, a shard of the rows (Korthikanti et al. 2022, "Reducing Activation Recomputation in Large
 // Transformer Models", section 4.2.2). All shards have equal length; the last ones are padded with rows that
 // belong to no token.
 #pragma once
@@ -34,17 +35,17 @@ struct RankContext {
   int tp_size() const { return static_cast<int>(tp.ranks.size()); }
 };
 
-/// Returns the context of a rank that has index `tp_rank` in its tp group. By default the group is rank 0
-/// only.
+/// Returns the context of a rank that has index `tp_rank` in its tp group. By default the group consists of
+/// rank 0 only.
 inline RankContext context_of(const LocalRank& rank, const RankGroup& tp = {{0}}, int tp_rank = 0,
                               bool sequence_parallel = false) {
   return {*rank.device, *rank.stream, *rank.kernels, *rank.communicator, tp, tp_rank, sequence_parallel};
 }
 
-/// Returns memory for `count` values of `bytes` bytes each, or null for no values. @throws OutOfMemory
+/// Returns memory for `count` values of `bytes` bytes each, or null if `count` is 0. @throws OutOfMemory
 std::unique_ptr<Buffer> allocate_values(const RankContext& rank, std::int64_t count, std::size_t bytes);
 
-/// A DeviceMatrix is a matrix that owns its device memory; an empty matrix owns none. A Tensor holds
+/// A DeviceMatrix is a matrix that owns its device memory. An empty matrix has no memory. A Tensor holds
 /// activations or weights. A SumTensor holds sums, which may need more precision (sum_bytes_of()).
 template <typename View, typename ConstView>
 class DeviceMatrix {
@@ -73,7 +74,7 @@ class DeviceMatrix {
 using Tensor = DeviceMatrix<Matrix, ConstMatrix>;
 using SumTensor = DeviceMatrix<Sums, ConstSums>;
 
-/// A ValueMatrix is a matrix of values, not of sums.
+/// A ValueMatrix is a Matrix or ConstMatrix, not a matrix of sums.
 template <typename AnyMatrix>
 concept ValueMatrix = std::same_as<AnyMatrix, Matrix> || std::same_as<AnyMatrix, ConstMatrix>;
 
@@ -108,26 +109,27 @@ void upload(const RankContext& rank, void* data, DType element, std::span<const 
 /// needed. The values may be freed when the call returns.
 void upload(const RankContext& rank, void* data, const HostValues& values, std::int64_t begin,
             std::int64_t count);
-/// Copies values back as float or double, and waits for the compute stream.
+/// Copies values of type `element` from device memory to `out`, and waits for the compute stream.
 template <std::floating_point To>
 void download(const RankContext& rank, const void* data, DType element, std::span<To> out);
-/// Copies values back as f64, and waits for the compute stream.
+/// Returns `count` values of type `element` from device memory as f64, and waits for the compute stream.
 std::vector<double> download(const RankContext& rank, const void* data, DType element, std::size_t count);
 
-/// Returns whether each rank of this rank's tp group holds only a shard of the rows (sequence parallelism).
+/// Returns whether each rank of this rank's tp group holds only a shard of the rows, because of sequence
+/// parallelism.
 bool has_shards(const RankContext& rank);
 
 /// Returns the number of rows that a rank holds of a matrix of `rows` rows: the length of its shard,
-/// including padding, or all rows.
+/// including padding, or all rows if there are no shards.
 std::int64_t held_rows(const RankContext& rank, std::int64_t rows);
 
 /// AllRows gives access to a whole matrix of `rows` rows, of which each rank of the tp group holds the part
-/// `held`. If ranks hold shards, it gathers them; otherwise it refers to `held`, which must outlive it.
+/// `held`. If the ranks hold shards, it gathers them. Otherwise it refers to `held`, which must outlive it.
 /// `what` names the matrix in messages.
 class AllRows {
  public:
   AllRows() = default;
-  /// Takes rows that every rank holds completely.
+  /// Refers to a matrix that every rank holds completely.
   explicit AllRows(ConstMatrix all) : all_(all) {}
   AllRows(const RankContext& rank, const Tensor& held, std::int64_t rows, const char* what);
 
@@ -139,12 +141,12 @@ class AllRows {
   ConstMatrix all_;
 };
 
-/// Returns memory for a summand of tp_shard_sum(): `rows` rows for the caller to fill, and then rows of zeros
-/// that fill the last shard.
+/// Returns memory for a summand of tp_shard_sum(). The caller must fill the first `rows` rows. If the ranks
+/// hold shards, rows of zeros follow, so that all shards have equal length.
 Tensor tp_summand(const RankContext& rank, std::int64_t rows, std::int64_t columns);
 
-/// Returns the sum of the tp ranks' summands: only this rank's shard of it or, if ranks do not hold shards,
-/// all rows.
+/// Returns the sum of the tp ranks' summands: this rank's shard of its rows, or all rows if there are no
+/// shards.
 Tensor tp_shard_sum(const RankContext& rank, Tensor summand, const char* what);
 
 /// Sums the tp ranks' matrices in place; all ranks get the sum.

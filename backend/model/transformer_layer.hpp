@@ -1,6 +1,6 @@
-// This header declares transformer layers with an explicit backward. A layer has two halves, norm and
-// attention, then norm and MLP; each half's result is added to its input. The module's LayerForm sets the
-// kinds of norms, biases, activations and positions.
+// This header declares transformer layers with an explicit backward. A layer has two halves: norm and
+// attention, then norm and MLP. The result of each half is added to its input. The module's LayerForm sets
+// the kinds of norms, biases, activations and positions.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@
 
 namespace dflop {
 
-/// Returns the shape of the attention that a tp rank computes, with its share of the heads.
+/// Returns the shape of the attention that one tp rank computes. Each rank has an equal share of the heads.
 inline AttentionShape attention_shape(const TransformerSpec& spec, const RankContext& rank) {
   return {spec.heads / rank.tp_size(), spec.kv_heads / rank.tp_size(), spec.head_dim, spec.causal};
 }
@@ -25,16 +25,16 @@ inline AttentionShape attention_shape(const TransformerSpec& spec, const RankCon
 /// PackedSequences are PackedRows in device memory.
 struct PackedSequences {
   IndexTensor offsets;
-  IndexTensor windows;  ///< set if some layers of the module attend within windows
-  Turns turns;          ///< set if the module has rotary positions
+  IndexTensor windows;  ///< only for modules with layers that attend within windows
+  Turns turns;          ///< only for modules with rotary positions
   std::int64_t rows = 0;
 };
 
-/// A SequencePacker copies the row lists of one module's microbatches to device memory.
+/// A SequencePacker turns the PackedRows of one module's microbatches into PackedSequences.
 class SequencePacker {
  public:
   explicit SequencePacker(const TransformerSpec& spec);
-  /// Prepares data that microbatches share, such as the table of rotations, for these rows.
+  /// Extends the data that microbatches share, such as the table of rotations, to cover these rows.
   void prepare(const RankContext& rank, const PackedRows& packed) {
     if (turns_) turns_->prepare(rank, packed.positions);
   }
@@ -50,9 +50,9 @@ struct QkNormTape {
   NormTape keys;
 };
 
-/// A QkNorm computes the RMS norm of the queries over all heads together, and another RMS norm of the keys
-/// (InternViT-6B). It needs all heads on one rank: tp must be 1, and there must be as many key heads as query
-/// heads.
+/// A QkNorm computes one RMS norm over the queries of all heads, and another over the keys of all heads
+/// (InternViT-6B). It needs all heads on one rank, so tp must be 1. The numbers of query heads and key heads
+/// must be equal.
 class QkNorm {
  public:
   QkNorm(const std::string& name, double epsilon, ParameterStore& store, const RankContext& rank);
@@ -73,14 +73,13 @@ class QkNorm {
 
 /// A LayerTape keeps the tensors of a layer for one microbatch, from the forward until the backward frees
 /// them. Inputs, outputs and results of norms have the rows that the rank holds; all other tensors have all
-/// rows. Between the input part and the weight part of a backward, gradients replace the tensors that they
-/// are gradients of, and statistics are freed. A layer then holds no more memory than after its forward
-/// without recomputation (Qi et al. 2023, "Zero Bubble Pipeline Parallelism": W needs about as much memory as
-/// B).
+/// rows. In a split backward, the input part replaces tensors by their gradients and frees statistics. Until
+/// the weight part, a layer then holds at most as much memory as after its forward without recomputation (Qi
+/// et al. 2023, "Zero Bubble Pipeline Parallelism": W needs about as much memory as B).
 struct LayerTape {
   NormTape norm1;  ///< norm of the layer's input
   QkNormTape qk_norm;
-  Tensor qkv;       ///< after rotation
+  Tensor qkv;       ///< queries, keys and values, after rotation
   Tensor heads;     ///< the output of attention
   Tensor attended;  ///< result of this half, if the layer has scales
   SumTensor attention_statistics;
@@ -88,7 +87,8 @@ struct LayerTape {
   Tensor up;
   Tensor activated;
   Tensor mlp;  ///< result of this half, if the layer has scales
-  // These gradients are kept from the input part of a backward to its weight part.
+  // The members from d_out to d_qkv are gradients, kept from the input part of a backward to its weight
+  // part.
   Tensor d_out;  ///< gradient of the MLP's result
   AllRows d_out_all;
   Tensor d_up;
@@ -96,8 +96,8 @@ struct LayerTape {
   AllRows d_x1_all;
   Tensor d_qkv;
 
-  /// Frees gathered rows. A later weight part gathers them again; until then the rank keeps only its own
-  /// rows.
+  /// Frees the gathered rows of gradients, so that the rank keeps only its own rows. The weight part gathers
+  /// them again.
   void drop_gathered() {
     d_out_all = {};
     d_x1_all = {};
@@ -112,14 +112,14 @@ class TransformerLayer {
   TransformerLayer(const TransformerSpec& spec, Recomputation recomputation, const std::string& module,
                    int place, ParameterStore& store, const RankContext& rank);
 
-  /// Stores the input in the tape and returns the output. With recomputation the tape keeps less.
+  /// Stores the input in the tape and returns the output. With recomputation, the tape keeps fewer tensors.
   Tensor forward(Tensor x, const PackedSequences& sequences, LayerTape& tape) const;
 
   /// Returns the gradient of the input for the output gradient `d_out`, and adds to the gradients of the
-  /// norms' parameters. Afterwards the tape holds only what backward_weight() reads.
+  /// norms' parameters. Afterwards the tape holds only the tensors that backward_weight() reads.
   Tensor backward_input(Tensor d_out, const PackedSequences& sequences, LayerTape& tape) const;
 
-  /// Adds to the gradients of all parameters other than the norms' and frees the tape.
+  /// Adds to the gradients of all parameters except the norms', and frees the tape.
   void backward_weight(LayerTape& tape) const;
 
  private:
@@ -169,15 +169,16 @@ struct StackTape {
 /// A TransformerStack has the layers of one module that a stage holds.
 class TransformerStack {
  public:
-  /// Makes `count` layers with parameters named "<module>.layers.<first>" and so on.
+  /// Makes the layers `first` to `first` + `count` - 1 of a module, with parameters named
+  /// "<module>.layers.<index>".
   TransformerStack(const TransformerSpec& spec, Recomputation recomputation, const std::string& module,
                    int first, int count, ParameterStore& store, const RankContext& rank);
 
   bool empty() const { return layers_.empty(); }
   Tensor forward(Tensor x, StackTape& tape) const;
-  /// Returns the gradient of the input. If `weights` is true, each layer also adds to the gradients of its
-  /// parameters and frees its tape at once; otherwise a later backward_weight() does both. Calls `after`, if
-  /// any, with the index of each finished layer in the stack.
+  /// Returns the gradient of the input. With `weights`, each layer also adds to the gradients of its
+  /// parameters right away and then frees its tape; without, backward_weight() does this later. If `after`
+  /// is set, calls it after each layer, with the layer's index in the stack.
   Tensor backward(Tensor d_out, bool weights, StackTape& tape,
                   const std::function<void(int layer)>& after = {}) const;
   void backward_weight(StackTape& tape) const {

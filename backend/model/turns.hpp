@@ -1,4 +1,4 @@
-// A TurnTable keeps, in device memory, the cosines and sines of the angles of rotary position embeddings.
+// A TurnTable keeps the cosines and sines of the angles of rotary position embeddings in device memory.
 #pragma once
 
 #include <cstdint>
@@ -11,31 +11,34 @@
 
 namespace dflop {
 
-/// Turns say how each row of a microbatch is rotated: they give the row's index in a table of cosines and
-/// sines.
+/// Turns hold a table of rotations and, for each row of a microbatch, the table row with its rotation.
 struct Turns {
   IndexTensor rows;
-  std::shared_ptr<const SumTensor> table;  ///< [*, head_dim]: cosines of a head's pairs, then their sines
+  std::shared_ptr<const SumTensor>
+      table;  ///< [*, head_dim]: cosines for the pairs of a head, then their sines
 };
 
-/// A TurnTable makes the Turns of one module on one rank. It computes angles in f64, once for each position.
+/// A TurnTable makes the Turns of one module on one rank. It computes the angles of each position once, in
+/// f64.
 class TurnTable {
  public:
-  /// @pre head_dim is even, and the sections, if any, add up to head_dim / 2
+  /// @pre head_dim is even
+  /// @throws Error (input) if there are sections and they do not add up to head_dim / 2
   TurnTable(const Rotary& rotary, int head_dim);
 
-  /// Extends the kept table to cover these positions. Does nothing for positions with several axes.
+  /// Extends the table that all calls of of() share to cover these positions. Does nothing if positions have
+  /// several axes.
   void prepare(const RankContext& rank, std::span<const std::int32_t> positions);
 
-  /// Returns the turns for rows with these positions; each row has `rotary.axes()` positions. With one axis,
-  /// all calls share one table, which grows; with several axes, each call makes its own table.
+  /// Returns the turns for rows with these positions. Each row has `rotary.axes()` positions. With one axis,
+  /// all calls share a table that grows; with several axes, each call makes its own table.
   Turns of(const RankContext& rank, std::span<const std::int32_t> positions);
 
-  /// Returns the frequency of each pair, in radians per position.
+  /// Returns the frequency of each pair of a head's values, in radians per position.
   std::span<const double> frequencies() const { return frequencies_; }
 
  private:
-  /// Known holds the cosines and sines of positions 0 to `positions` - 1 for some pairs.
+  /// Known holds the cosines and sines of one section's pairs for positions 0 to `positions` - 1.
   struct Known {
     std::int64_t positions = 0;
     std::vector<double> cosines;
@@ -47,7 +50,7 @@ class TurnTable {
 
   std::vector<int> sections_;
   std::vector<double> frequencies_;
-  std::vector<Known> known_;  // of each section
+  std::vector<Known> known_;  // by section
   std::shared_ptr<const SumTensor> table_;
 };
 

@@ -10,10 +10,10 @@
 
 namespace dflop {
 
-/// A StoredRun is a run of numbers of a tensor, in the type in which the source stores them.
+/// A StoredRun holds consecutive numbers of a tensor, in the type in which the source stores them.
 struct StoredRun {
   StoredNumbers numbers;
-  std::string_view tensor;  ///< the source's name for the tensor; for messages, like `file`
+  std::string_view tensor;  ///< the source's name of the tensor; used in messages, like `file`
   std::string_view file;
 };
 
@@ -22,8 +22,8 @@ struct StoredRun {
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
-  /// Calls visit(run) for the numbers of a block of rows and columns of a tensor, row by row, in runs of any
-  /// length. A run's memory is valid only during the call.
+  /// Calls visit(run) for the numbers of a tensor's block, which is the range of `rows` and `columns`: row
+  /// by row, in runs of any length. A run's memory is valid only during the call.
   /// @throws Error (input) if the source does not have the tensor
   virtual void visit(const Parameter& tensor, Range rows, Range columns,
                      const std::function<void(const StoredRun&)>& visit) const = 0;
