@@ -1,5 +1,5 @@
 // A ProcessWorld runs one rank per process. A launcher such as torchrun, mpirun or srun starts the processes
-// and sets the environment variables that give each its rank.
+// and sets the environment variables that give each process its rank.
 #pragma once
 
 #include <functional>
@@ -13,13 +13,13 @@
 
 namespace dflop {
 
-/// A LaunchEnvironment is a process's place in a run of several processes.
+/// A LaunchEnvironment says which rank of a run this process has, and how it reaches the other processes.
 struct LaunchEnvironment {
   std::string launcher;  ///< "torchrun", "mpirun" or "srun", found from the variables
   int rank = 0;
   int ranks = 1;
-  int local_rank = 0;  ///< index among the ranks of this machine, and index of the rank's GPU
-  std::string host;    ///< host of rank 0, where all ranks meet
+  int local_rank = 0;  ///< index among the ranks of this machine; also the index of its GPU
+  std::string host;    ///< host of rank 0, to which all ranks connect
   int port = 0;
   std::string token = {};  ///< text by which the ranks of one run recognize each other; empty: not set
 };
@@ -37,8 +37,9 @@ Environment process_environment();
 ///     mpirun     OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_LOCAL_RANK
 ///     srun       SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID
 ///
-/// All need MASTER_ADDR and MASTER_PORT. If TORCHELASTIC_USE_AGENT_STORE says that torchrun itself listens on
-/// MASTER_PORT, the ranks meet on the next port. DFLOP_PORT, if set, overrides both and is used unchanged.
+/// All need MASTER_ADDR and MASTER_PORT. If TORCHELASTIC_USE_AGENT_STORE says that torchrun itself listens
+/// on MASTER_PORT, the ranks meet on the next port. If DFLOP_PORT is set, the ranks meet on that port
+/// instead.
 ///
 /// The run's token is DFLOP_TOKEN or, if that is not set, the launcher's name for the run:
 ///
@@ -49,14 +50,14 @@ Environment process_environment();
 /// @throws Error (usage) that names a variable that is missing, not a whole number or out of range.
 LaunchEnvironment read_launch_environment(const Environment& environment);
 
-/// Returns a note for users if the run has no token; empty if it has one.
+/// Returns a note that tells users that the run has no token; empty if it has one.
 std::string token_note(const LaunchEnvironment& launch);
 
 /// A ProcessWorld has one local rank. Processes exchange bytes through their rendezvous. Derived classes make
 /// devices and communicators.
 class ProcessWorld : public World {
  public:
-  /// Waits until all processes have joined. @throws what Rendezvous throws.
+  /// Connects to the other processes. @throws what Rendezvous's constructor throws
   explicit ProcessWorld(const RendezvousOptions& options) : rendezvous_(options) {}
   /// Leaves the run normally. After a failure, call abort() first.
   ~ProcessWorld() override { rendezvous_.leave(); }

@@ -1,5 +1,5 @@
-// A Rendezvous connects the processes of a run. They exchange values through rank 0, and when one process
-// fails, the run ends for all.
+// A Rendezvous connects the processes of a run. Processes exchange values through rank 0. If one process
+// fails, the run ends for all processes.
 #pragma once
 
 #include <condition_variable>
@@ -24,17 +24,18 @@ struct RankWait {
   Nanoseconds since{};
 };
 
-/// A RankState is a rank's state apart from its calls to the rendezvous, for example the state of its device.
+/// A RankState is a rank's state that the callback of Rendezvous::watch() reports, for example from the
+/// rank's device.
 struct RankState {
   std::optional<RankWait> wait;
   std::optional<std::string> failure;  ///< a failure that must end the run
 };
 
-/// A Rendezvous is one rank's endpoint. All values pass through rank 0, so they are meant for control, not
-/// for tensors.
+/// A Rendezvous is one rank's endpoint for exchanging values. All values pass through rank 0, so they should
+/// carry control data, not tensors.
 ///
 /// The run ends if a process dies, if a machine is lost (detected within half a minute on idle connections)
-/// or if a rank calls abort(). The calls of all other ranks then throw Aborted with the reason. A rank that
+/// or if a rank calls abort(). Every other rank's calls then throw Aborted with the reason. A rank that
 /// waits longer than the timeout also ends the run, with an Error (internal) that lists what each rank was
 /// waiting for.
 class Rendezvous {
@@ -43,7 +44,8 @@ class Rendezvous {
   /// @throws Error (internal) that names the ranks that did not join in time, a port that is in use or serves
   /// another run, or a token that differs from rank 0's; Error (usage) for an unknown host name.
   explicit Rendezvous(const RendezvousOptions& options);
-  /// Closes the connection. Without a previous leave() or abort(), the other ranks treat this as a failure.
+  /// Closes the connection. If neither leave() nor abort() was called before, the other ranks treat this as
+  /// a failure.
   ~Rendezvous();
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
@@ -52,44 +54,47 @@ class Rendezvous {
   int ranks() const { return options_.ranks; }
   Seconds timeout() const { return options_.timeout; }
 
-  /// Offers a value of at most kMaxValueBytes to the other ranks. The value is dropped after ranks have got
-  /// it `readers` times in total. Until then this rank must not put another value under the same key.
+  /// Offers a value of at most kMaxValueBytes to the other ranks. Any ranks may get it, until they have got
+  /// it `readers` times in total; then it is dropped. Until it is dropped, this rank must not put another
+  /// value under the same key.
   /// @throws Error (internal) for a larger value
   void put(const std::string& key, std::string value, int readers = 1);
-  /// Waits until rank `from` has put a value under a key, and returns the value. `what` names the value in
-  /// messages.
+  /// Waits until the rank `from` has put a value under a key, and returns the value. `what` names the value
+  /// in messages.
   std::string get(int from, const std::string& key, const std::string& what);
 
-  /// On rank 0, returns the values of all ranks, by rank; on other ranks, returns an empty vector. All ranks
-  /// must call gather() and broadcast() in the same order.
+  /// On rank 0, returns all ranks' values, by rank; on other ranks, returns an empty list. All ranks must
+  /// call gather() and broadcast() in the same order.
   std::vector<std::string> gather(std::string value, const std::string& what);
-  /// Returns rank 0's value; other ranks' values are ignored.
+  /// Returns rank 0's value on every rank; the values of other ranks are ignored.
   std::string broadcast(std::string value, const std::string& what);
 
-  /// Returns the offset between clocks: this process's host_time() plus the offset is rank 0's host_time(),
-  /// accurate to half a round trip.
+  /// Returns the offset between clocks: rank 0's host_time() is this process's host_time() plus the offset.
+  /// The error is at most half a round trip.
   Nanoseconds clock_offset();
 
-  /// Ends the run for all ranks and tells them the reason.
+  /// Ends the run for all ranks, which get the reason.
   void abort(const std::string& reason);
-  /// Checks that the run has not ended.
-  /// @throws Aborted once the run has ended, or Error (internal) if this rank ended it by waiting too long.
+  /// Throws if the run has ended.
+  /// @throws Error (internal) if this rank ended the run by waiting too long, otherwise Aborted
   void check();
   /// Announces that this rank has finished and waits until all ranks have, but at most twice the timeout.
-  /// Rank 0 must wait that long, because until then another rank may still report its timeout.
+  /// Rank 0 must stay so long because it serves the other ranks: a rank that still waits must be able to
+  /// report its timeout.
   void leave();
 
-  /// Sets a callback that is called once, from any thread, when the run ends early. If it has already ended,
-  /// the callback is called at once. Null removes the callback.
+  /// Sets a callback that is called once, from any thread, when the run ends early. If the run has ended
+  /// early already, it is called at once. Null removes the callback.
   void on_end(std::function<void()> callback);
-  /// Sets a callback that is asked for this rank's state several times a second, in addition to the state
-  /// that Waiting reports. It must not call the rendezvous. It runs in its own thread and may wait for a
-  /// device: the end of the run still reaches other ranks, and a rank whose answer is late counts as waiting
-  /// for its device. Null removes the callback; if the callback is running, this function waits for it.
+  /// Sets a callback that returns this rank's state and is called several times a second. A wait that
+  /// Waiting marks takes precedence over the callback's. The callback must not call the rendezvous. It runs
+  /// in its own thread and may wait for a device: meanwhile the end of the run still reaches the other
+  /// ranks, and a rank whose callback takes long counts as waiting for its device. Null removes the
+  /// callback, after a running call has returned.
   void watch(std::function<RankState()> callback);
 
-  /// During the lifetime of a Waiting, this rank counts as waiting for `what`. If Waitings are nested, the
-  /// outer one counts.
+  /// A Waiting marks this rank as waiting for `what` during its lifetime. If Waitings are nested, only the
+  /// outermost counts.
   class Waiting {
    public:
     Waiting(Rendezvous& rendezvous, std::string what);
@@ -111,7 +116,7 @@ class Rendezvous {
   void check_wait();
   void watch_rank(const std::stop_token& stop);
   void ask();
-  /// A Seen is a rank's state and the time of observation; the state may have changed since then.
+  /// A Seen is a rank's state as observed at a time; the state may have changed since then.
   struct Seen {
     RankState state;
     Nanoseconds at{};
@@ -127,7 +132,7 @@ class Rendezvous {
   const RendezvousOptions options_;
   std::unique_ptr<RendezvousServer> server_;  // only on rank 0
   Descriptor connection_;
-  FrameBuffer received_;  // used by the thread only
+  FrameBuffer received_;  // used only by thread_
   std::mutex send_mutex_;
 
   std::mutex mutex_;  // guards the following members
@@ -136,25 +141,26 @@ class Rendezvous {
   bool told_ = false;                   ///< rank 0 has told this rank how the run ended
   bool leaves_ = false;                 ///< this rank has said goodbye
   bool gone_ = false;                   ///< all ranks have left
-  std::optional<Deadline> late_since_;  ///< when this rank told rank 0 that it has waited too long
+  std::optional<Deadline> late_since_;  ///< when this rank reported to rank 0 that it has waited too long
   bool was_late_ = false;               ///< this rank ended the run by waiting, and has not yet been told so
   std::optional<std::string> ended_;
   std::optional<RankWait> wait_;
-  std::optional<Nanoseconds> asked_since_;  ///< when the pending request for this rank's state arrived
-  Seen seen_;                               ///< the last answer, with the time of its request
-  std::map<std::pair<int, std::string>, std::string> values_;  // by the rank that put the value, and key
+  std::optional<Nanoseconds> asked_since_;  ///< start of the running call of the watch() callback, if any
+  Seen seen_;                               ///< the callback's last answer, and when the callback was called
+  std::map<std::pair<int, std::string>, std::string>
+      values_;  // values that have arrived, by the rank that put them and their key
   std::optional<std::string> pong_;
 
   std::mutex end_mutex_;  // guards on_end_; held while on_end_ is called
   std::function<void()> on_end_;
-  std::mutex watch_mutex_;  // the same for watch_
+  std::mutex watch_mutex_;  // guards watch_; held while watch_ is called
   std::function<RankState()> watch_;
 
   int gathered_ = 0;
   int broadcasts_ = 0;
   std::condition_variable_any tick_;
   std::jthread thread_;   // reads frames; declared last, so that the threads' data outlive them
-  std::jthread watcher_;  // asks for this rank's state
+  std::jthread watcher_;  // calls watch_
 };
 
 }  // namespace dflop

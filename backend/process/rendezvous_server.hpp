@@ -1,4 +1,5 @@
-// A RendezvousServer is the thread on rank 0 through which the processes of a run meet and exchange values.
+// A RendezvousServer runs in a thread of rank 0. Through it the processes of a run connect and exchange
+// values.
 #pragma once
 
 #include <deque>
@@ -16,42 +17,42 @@
 
 namespace dflop {
 
-/// kGone is the part after the rank's name in the message about a connection that ended without a goodbye.
+/// If a rank's connection ends without a goodbye, the message consists of the rank's name and kGone.
 inline constexpr const char* kGone =
     " is gone: its connection was closed without a reason; its process was ended, or its machine or "
     "network was lost";
 
-/// RendezvousOptions say where the processes of a run meet and which rank this process has.
+/// RendezvousOptions say where the processes of a run connect and which rank this process has.
 struct RendezvousOptions {
   std::string host;        ///< host of rank 0
-  int port = 0;            ///< port on that host
-  int rank = 0;            ///< rank of this process
-  int ranks = 1;           ///< number of ranks of the run; each process has one
+  int port = 0;            ///< there
+  int rank = 0;            ///< of this process
+  int ranks = 1;           ///< number of ranks of the run, one per process
   Seconds meeting{60};     ///< max time until all ranks have joined
-  Seconds timeout{60};     ///< max time that a rank waits for another after that
+  Seconds timeout{60};     ///< after all ranks have joined: max time that a rank waits for another
   std::string token = {};  ///< the run's token, which all ranks send; empty: ranks are not authenticated
 };
 
-/// At most this many connections stay open before they have sent a hello. Another connection closes the
-/// oldest of them.
+/// At most this many connections stay open before they have sent a hello. If there is one more, the oldest
+/// is closed.
 inline constexpr std::size_t kMaxSilent = 128;
-/// A rank may have put at most this many values that are still stored, and may wait for at most this many
-/// values.
+/// A rank may have at most this many stored values that other ranks have not got yet. It may also wait for
+/// at most this many values that were not put yet.
 inline constexpr std::size_t kMaxKeysOfRank = 4096;
 /// All stored values and their keys have at most this many bytes.
 inline constexpr std::uint64_t kMaxHeldBytes = std::uint64_t{16} << 30;
 
 /// A RendezvousServer forwards values between ranks, and tells all ranks when one of them ends the run.
 ///
-/// A connection must first send a hello with the run's token and the number of a missing rank, and return the
-/// server's challenge. Then it belongs to that rank. Any other connection is closed without effect. Until all
-/// ranks have joined, a rank must send nothing more: if it does, or if its connection ends, its place becomes
-/// free again. After that, the server stops listening, and a rank that breaks the protocol or disappears ends
-/// the run.
+/// A connection belongs to a rank after it has sent a hello with the run's token and the number of a missing
+/// rank, and has returned the server's challenge. Any other connection is closed without effect. Until all
+/// ranks have joined, a rank must send nothing more. If it does, or if its connection ends, its rank counts
+/// as missing again. Once all ranks have joined, the server stops listening, and a rank that breaks the
+/// protocol or disappears ends the run.
 ///
-/// A value's key includes the rank that puts the value, so that no rank can speak for another. Outgoing
-/// frames are queued until the connection accepts them, so a rank that does not read delays no other rank. A
-/// rank that has accepted nothing for the timeout counts as lost.
+/// A value's key includes the rank that puts it, so that no rank can put values in another rank's name.
+/// Outgoing frames are queued until the connection accepts them, so a rank that does not read delays no
+/// other rank. A rank counts as lost if it accepts nothing for the length of the timeout.
 class RendezvousServer {
  public:
   /// Begins to listen. @throws Error (internal) if it cannot listen.
@@ -72,18 +73,18 @@ class RendezvousServer {
     Descriptor connection;
     FrameBuffer received;
     Deadline hello_by;
-    int rank = -1;          ///< -1 until the peer's proof
+    int rank = -1;          ///< -1 until it has sent its proof
     int claimed = -1;       ///< the rank in its hello
-    std::string challenge;  ///< the text that it must send back; empty before its hello
+    std::string challenge;  ///< text that the peer must send back; empty before its hello
     std::deque<Sending> sendings;
-    Deadline taken_by;  ///< time by which it must accept part of the first sending
+    Deadline taken_by;  ///< time by which it must accept more bytes of the first sending
   };
   using Key = std::pair<int, std::string>;  ///< the rank that puts the value, and its name
   struct Value {
     Shared value;
-    std::uint32_t readers = 0;  ///< number of requests that are still expected
+    std::uint32_t readers = 0;  ///< number of gets until the value is dropped
   };
-  /// A Report collects the answers of ranks about what they wait for.
+  /// A Report collects the ranks' answers to the question what they wait for.
   struct Report {
     int origin = 0;  ///< rank that has waited too long
     Deadline deadline;
