@@ -32,29 +32,29 @@ class ContentLoader final : public Contents {
   ContentLoader(const ContentLoader&) = delete;
   ContentLoader& operator=(const ContentLoader&) = delete;
 
-  /// Starts loading those samples of a batch that are not loaded yet. Drops all samples that neither this
-  /// call nor the previous one requested.
+  /// Starts loading those samples of a batch that are not loaded yet. Keeps the samples that this call and
+  /// the previous call of begin() request, and drops all others.
   void begin(const std::vector<ContentRequest>& batch);
 
   /// Drops all contents, so that an idle loader holds no memory. Samples that are still loading stay until a
   /// later begin().
   void drop_all();
 
-  /// Waits until a batch passed to begin() is completely loaded, and returns the waiting time.
+  /// Waits until all samples of `batch`, which was passed to begin(), are loaded. Returns the waiting time.
   /// @throws the exception of a sample that failed to load
   Seconds wait(const std::vector<ContentRequest>& batch);
 
-  /// Return loaded contents. @throws Error (internal) for a sample that is not loaded
+  /// encoder() and tokens() return loaded content. @throws Error (internal) for a sample that is not loaded
   std::shared_ptr<const EncoderSequence> encoder(const Sample& sample, std::int64_t sequence,
                                                  bool values) const override;
   std::shared_ptr<const TokenSequence> tokens(const Sample& sample) const override;
-  /// Returns the number of a sample's targets. It works for all samples of the data set, loaded or not.
+  /// Returns the sample's number of trained tokens. Works for all samples of the data set, loaded or not.
   std::int64_t trained_tokens(const Sample& sample) const override;
 
  private:
   /// A Progress is the loading state of one sample.
   struct Progress {
-    bool values = false;  ///< whether values are requested
+    bool values = false;  ///< the encoder's input values are requested
     bool is_done = false;
     std::exception_ptr failure;
   };

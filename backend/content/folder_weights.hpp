@@ -14,14 +14,15 @@
 
 namespace dflop {
 
-/// FolderWeights is the WeightSource of a folder. Each rank reads only its own parts, a few MiB at a time.
+/// FolderWeights is a WeightSource that reads from a Hugging Face transformers folder. Each rank reads only
+/// its own parts, a few MiB at a time.
 class FolderWeights final : public WeightSource {
  public:
-  /// Opens the folder's files. @throws the errors (input) of WeightsFolder and StoredNames
+  /// Opens the folder's files. @throws what the constructors of WeightsFolder and StoredNames throw
   FolderWeights(const ModelSpec& model, const std::string& folder);
 
-  /// Returns the names of the folder's tensors that the model does not use, such as norms, or biases that the
-  /// model lacks according to config.json.
+  /// Returns the names of the folder's tensors that the model does not use, such as unused norms, or biases
+  /// that the folder holds although config.json says that there are none.
   std::vector<std::string> unused(const ModelSpec& model) const;
 
   /// @throws Error (input) for a tensor that is missing or whose shape differs from the model's

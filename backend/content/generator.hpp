@@ -14,32 +14,34 @@
 
 namespace dflop {
 
-/// An Answer holds the tokens of a sample's own first answer and of the model's answer.
+/// An Answer holds the tokens of a sample's own first answer and the tokens of the model's answer.
 struct Answer {
-  std::vector<std::int32_t> expected;  ///< the sample's first run of trained tokens
+  std::vector<std::int32_t> expected;  ///< the sample's answer: its first run of trained tokens
   std::vector<std::int32_t> found;
 };
 
-/// A Generator holds a whole model on one rank: weights, gradients and almost no optimizer states.
+/// A Generator holds a whole model on one rank, with memory for weights and gradients but almost none for
+/// optimizer states.
 class Generator {
  public:
-  /// Takes weights from `weights` or, if it is null, draws them from `seed`. The rank must be alone in its tp
-  /// group. Model and rank must outlive the generator. @throws the errors (input) of StageModule; OutOfMemory
+  /// Takes the weights from `weights` or, if that is null, draws them from `seed`. The tp group of `rank`
+  /// must have only this rank. Model and rank must outlive the generator. @throws what StageModule's
+  /// constructor throws
   Generator(const ModelSpec& model, const RankContext& rank, std::uint64_t seed, const WeightSource* weights);
 
   /// Answers a sample from its prompt: everything before the first trained token. Each new token is the one
-  /// with the largest logit among the ids below `vocabulary`, because a model's table may have more rows than
-  /// there are tokens; among equal logits, the first id is taken. The answer ends with the token that ends
-  /// the sample's own answer, after `most` tokens, or at the model's longest sequence.
+  /// with the largest logit among the ids below `vocabulary`; of equal logits, the first counts. (A model's
+  /// table may have more rows than there are tokens.) The answer ends with the token that ends the sample's
+  /// own answer, after `most` tokens, or when the sequence has the model's max length.
   ///
-  /// There is no cache of keys and values: each token recomputes the whole LLM sequence, so n new tokens
-  /// after a prompt of p tokens compute n (p + n / 2) rows. That is enough to look at some answers, but not
-  /// to serve a model.
+  /// There is no cache of keys and values: for each token, the LLM recomputes the whole sequence. So n
+  /// tokens after a prompt of p tokens compute about n (p + n / 2) rows. That is fast enough to look at some
+  /// answers, but not to serve a model.
   /// @throws Error (input) for a sample without trained tokens
   Answer answer(const SampleContent& sample, std::int64_t most, std::int64_t vocabulary) const;
 
  private:
-  /// Returns the encoder's output for a prompt; empty if the model has no encoder.
+  /// Returns the encoder's tokens for a prompt; empty if the model has no encoder.
   Tensor encode(const StageInput& input) const;
   std::int32_t likeliest(const Tensor& encoded, const StageInput& input, std::int64_t vocabulary) const;
 
@@ -54,7 +56,7 @@ class Generator {
 /// trained tokens
 SampleContent prompt_of(const SampleContent& sample);
 
-/// Appends a text token after a sample's last token, one position further on all axes.
+/// Appends a text token. Its position is the next one, on all axes.
 void add_token(TokenSequence& tokens, std::int32_t id);
 
 }  // namespace dflop

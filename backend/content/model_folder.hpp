@@ -10,11 +10,12 @@
 
 namespace dflop {
 
-/// Writes the weights of a checkpoint, a million values at a time, to the existing empty folder `to`, so that
-/// transformers can load it. It takes names and dtypes from the folder `from`. If `from` has no weights, it
-/// uses the names of transformers 4 and 5, or OpenGVLab's own for its config, and the dtype of training. All
-/// other files of `from`, such as config.json and tokenizer.json but not its subfolders, are
-/// copied. Within each file, wider dtypes come first so that all numbers are aligned.
+/// Writes the weights of a checkpoint to the existing empty folder `to`, so that transformers can load that
+/// folder. Writes a million values at a time. Tensor names and dtypes are those of the folder `from`. If
+/// `from` has no weights, the dtype is that of training; the names are those of transformers 4 and 5 or, for
+/// a config of OpenGVLab, those of OpenGVLab. Also copies all other files of `from`, such as config.json and
+/// tokenizer.json, but not its subfolders. Within each file, wider dtypes come first so that all numbers are
+/// aligned.
 /// @param most_file_bytes  the max size of a file's data, unless a single tensor is larger
 /// @throws the errors (input) that StoredNames and CheckpointReader throw; Error (input) for tensors that do
 ///         not fit the model; Error (output)

@@ -1,5 +1,5 @@
-// SampleNeeds find the samples of a batch that the ranks of one process read, so that the process decodes no
-// other samples.
+// SampleNeeds find the samples of a batch that the ranks of one process read, so that the process decodes
+// only these samples.
 #pragma once
 
 #include <compare>
@@ -16,14 +16,14 @@ namespace dflop {
 /// A SampleNeed says how much of a sample is read.
 enum class SampleNeed : std::uint8_t {
   none,
-  shape,   ///< everything except the encoder's input values
-  values,  ///< everything
+  shape,   ///< the tokens and places, but not the encoder's input values
+  values,  ///< all
 };
 
 class SampleNeeds {
  public:
-  /// Finds the parts that the ranks compute in every iteration of a valid plan. The batch does not change
-  /// which rank computes which microbatch of which stage.
+  /// Finds the microbatches and dp ranks of each module that `ranks` compute. They are the same in every
+  /// iteration of a valid plan, whatever the batch.
   SampleNeeds(const Plan& plan, const ModelSpec& model, std::span<const int> ranks);
 
   /// Returns the need of each sample of a batch. Ranks of the encoder's first stage need the values of the
@@ -35,7 +35,7 @@ class SampleNeeds {
   struct Part {
     int microbatch = 0;
     int dp_rank = 0;
-    bool values = false;  ///< whether the rank needs values: it has the encoder's first stage
+    bool values = false;  ///< the part is on the encoder's first stage, which reads input values
 
     auto operator<=>(const Part&) const = default;
   };

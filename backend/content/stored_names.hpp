@@ -10,32 +10,31 @@
 
 namespace dflop {
 
-/// A StoredPart is a tensor of a transformers folder that holds some rows of one of this project's tensors
-/// ("here").
+/// A StoredPart is a tensor of a transformers folder that holds some rows of a tensor of this project.
 struct StoredPart {
   std::string name;
-  std::int64_t rows = 0;                 ///< rows of the tensor here
-  std::vector<std::int64_t> shape = {};  ///< stored shape
-  bool absent = false;  ///< not stored, and zeros here: key biases of models without key biases
-  /// For a convolution, this is the number of its taps. Stored columns are ordered by value and then tap;
-  /// columns here are ordered by tap and then value.
+  std::int64_t rows = 0;                 ///< number of rows of this project's tensor that it holds
+  std::vector<std::int64_t> shape = {};  ///< shape in the folder
+  bool absent = false;  ///< not in the folder; the rows are zeros (key biases of models without key biases)
+  /// Number of taps of a convolution. Stored columns are ordered by value and then tap, this project's
+  /// columns by tap and then value.
   int taps = 1;
 };
 
 /// StoredNames hold the tensor names of one model in one folder. Prefixes differ between versions of
-/// transformers. InternVL models published by OpenGVLab use the names of their own code
-/// (modeling_internvl_chat.py, modeling_intern_vit.py). transformers' convert_internvl_weights_to_hf.py lists
-/// both kinds of names.
+/// transformers. InternVL models published by OpenGVLab use the names of OpenGVLab's code
+/// (modeling_internvl_chat.py, modeling_intern_vit.py). transformers' convert_internvl_weights_to_hf.py
+/// lists both kinds of names.
 class StoredNames {
  public:
-  /// Finds the folder's prefixes. `has` says whether the folder has a tensor.
+  /// Finds the folder's prefixes. has(name) must return whether the folder has the named tensor.
   /// @throws Error (input) that names the missing tensor if a module is not found
   StoredNames(const ModelSpec& model, const std::function<bool(const std::string&)>& has);
-  /// Uses the names that transformers 4 and 5 write, or OpenGVLab's own.
+  /// Uses the names that transformers 4 and 5 write or, if `of_opengvlab`, those of OpenGVLab.
   explicit StoredNames(const ModelSpec& model, bool of_opengvlab = false);
 
-  /// Returns the stored parts, in order, of the `rows` x `columns` tensor that is called `tensor` here
-  /// ("llm.layers.3.qkv").
+  /// Returns the stored parts, in order of rows, of this project's tensor with the name `tensor`
+  /// ("llm.layers.3.qkv") and the shape [rows, columns].
   std::vector<StoredPart> parts(const std::string& tensor, std::int64_t rows, std::int64_t columns) const;
 
  private:

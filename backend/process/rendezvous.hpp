@@ -76,7 +76,7 @@ class Rendezvous {
   /// Ends the run for all ranks, which get the reason.
   void abort(const std::string& reason);
   /// Throws if the run has ended.
-  /// @throws Error (internal) if this rank ended the run by waiting too long, otherwise Aborted
+  /// @throws Error (internal), once, if this rank ended the run by waiting too long; otherwise Aborted
   void check();
   /// Announces that this rank has finished and waits until all ranks have, but at most twice the timeout.
   /// Rank 0 must stay so long because it serves the other ranks: a rank that still waits must be able to
@@ -142,7 +142,8 @@ class Rendezvous {
   bool leaves_ = false;                 ///< this rank has said goodbye
   bool gone_ = false;                   ///< all ranks have left
   std::optional<Deadline> late_since_;  ///< when this rank reported to rank 0 that it has waited too long
-  bool was_late_ = false;               ///< this rank ended the run by waiting, and has not yet been told so
+  bool was_late_ =
+      false;  ///< this rank ended the run by waiting too long, and no call has thrown that error yet
   std::optional<std::string> ended_;
   std::optional<RankWait> wait_;
   std::optional<Nanoseconds> asked_since_;  ///< start of the running call of the watch() callback, if any

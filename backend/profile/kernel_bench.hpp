@@ -1,5 +1,5 @@
-// A KernelBench measures single calls of operations that have variants, on one rank. As in a training step,
-// caches hold other data before each call.
+// A KernelBench measures single calls of operations that have variants, on one rank. Before each call, it
+// fills the caches with other data, as in a training step.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,11 @@ class KernelBench {
   /// The referenced objects must outlive it. @throws OutOfMemory
   KernelBench(const RankContext& rank, std::uint64_t seed);
 
-  /// Allocates and fills the arguments of a call. Sequences have the call's length; the last sequence has the
-  /// remaining tokens. @throws OutOfMemory
+  /// Allocates and fills the arguments of a call. For attention, every sequence has the call's length,
+  /// except that the last one has the remaining tokens. @throws OutOfMemory
   void prepare(const KernelCall& call);
-  /// Runs the prepared call and returns its time. @pre `variant` is a variant of the operation
+  /// Runs the prepared call with a variant of the operation and returns its time. @pre `variant` is a
+  /// variant of the operation
   double run_ns(std::size_t variant);
   /// Returns the number of variants of the prepared call's operation.
   std::size_t variants() const { return variants_; }
@@ -44,7 +45,7 @@ class KernelBench {
   std::function<void(std::size_t variant)> run_;
 };
 
-/// A TunedCall is a call to measure. `weight` is its frequency in a step relative to other calls.
+/// A TunedCall is a call to measure. `weight` is its frequency in training steps relative to other calls.
 struct TunedCall {
   KernelCall call;
   double weight = 1;
@@ -53,7 +54,7 @@ struct TunedCall {
 struct TuningOptions {
   std::uint64_t seed = 1;  ///< seed of the argument values
   Seconds budget{20};
-  /// The bench calls this before each round of variants. An exception from it ends the measurement.
+  /// tune_kernels() calls this before each round of variants. If it throws, the measurement ends.
   std::function<void(std::int64_t done, std::int64_t total)> progress = {};
 };
 
@@ -65,14 +66,14 @@ struct LeftOut {
   bool operator==(const LeftOut&) const = default;
 };
 
-/// Measures the variants of calls and adds the results to a table of the rank's variants. Every variant runs
-/// 2 times. Then variants whose shortest run exceeds 1.5 times the best are dropped; after 6 runs, also
-/// variants whose mean exceeds 1.15 times the best mean, as in the rounds of a KernelPlanner. The default
-/// variant always stays. A call's share of the budget is proportional to its expected time. What is left of
-/// the share after these runs is spent on more runs of the remaining variants, in turns, up to 30 runs of
-/// each. Calls without enough time or memory are left out. A small call is measured first to predict the time
-/// of larger ones.
-/// @throws the exceptions of `progress`; the table then holds the results so far
+/// Measures the variants of calls and adds the results to `table`. Every variant of a call has one warm-up
+/// run and 2 measured runs. Then variants whose shortest run exceeds 1.5 times the best are dropped. After 6
+/// runs, variants whose mean exceeds 1.15 times the best mean are dropped too, as in the rounds of a
+/// KernelPlanner. The default variant always stays. The remaining variants run in turns, up to 30 times
+/// each, until the call's share of the budget is spent. Half of the remaining budget is shared in proportion
+/// to the calls' expected times, the other half equally. Calls for which there is not enough time or memory
+/// are left out. A small call is measured first to predict the times of larger ones.
+/// @throws what `progress` throws; the table then holds the results so far
 LeftOut tune_kernels(const RankContext& rank, const std::vector<TunedCall>& calls,
                      const TuningOptions& options, KernelTable& table);
 

@@ -15,31 +15,31 @@
 
 namespace dflop {
 
-/// A BenchRole is a rank's role in a measurement. Ranks that measure flush the device's cache; ranks that
-/// keep the device busy do not.
+/// A BenchRole is a rank's role in a measurement. Only ranks that measure flush the device's cache; ranks
+/// that keep the device busy do not.
 enum class BenchRole { measures, keeps_busy };
 
 /// A UnitBench measures the time and memory of the passes of single units on one rank.
 class UnitBench {
  public:
-  /// Makes random parameters for one layer of each module and for all other parts. All ranks of a tp group
-  /// must have the same role. The referenced objects must outlive it.
-  /// @throws the errors (input) of stage_parameter_list(); OutOfMemory.
+  /// Makes random parameters for one layer of each module and for all other units. All ranks of a tp group
+  /// must have the same role. The referenced objects must outlive the bench.
+  /// @throws Error (input) if stage_parameter_list() rejects the model; OutOfMemory
   UnitBench(const ModelSpec& model, std::uint64_t seed, const RankContext& rank, BenchRole role);
 
-  /// Runs one forward and backward of a unit on sequences of `length` tokens, which must divide `tokens`; for
-  /// units without attention, length is 0. The time of a layer's linear part is the time of a whole layer on
-  /// short sequences minus the time of its attention on these sequences; the difference may be negative.
-  /// @throws OutOfMemory
+  /// Runs one forward and backward of a unit on `tokens` tokens in sequences of `length` tokens, and returns
+  /// the times. `length` must divide `tokens`; for units without attention, it is 0. The time of a layer's
+  /// linear part is a difference, which may be negative: the time of a whole layer on short sequences minus
+  /// the time of its attention. @throws OutOfMemory
   ProfilePoint run(ProfileUnit unit, std::int64_t tokens, std::int64_t length);
 
-  /// Measures the memory that this rank's passes over `tokens` tokens keep, and that they need while they
-  /// run, and sets it in `profile`.
+  /// Measures passes over `tokens` tokens on this rank. Sets the profile's values for the memory that passes
+  /// keep, and for the memory that they need while they run.
   void measure_memory(std::int64_t tokens, TpProfile& profile);
 
  private:
-  /// Evicts the caches, as the rank's other layers do in a run before the same layer runs again. The input
-  /// that a pass gets from the previous pass is made after this call.
+  /// Evicts the caches, because in a run the rank's other layers do so before a layer runs again. Call it
+  /// before making a pass's input, because the input comes from the previous pass and is in the caches.
   void forget() { rank_.kernels.zero(Sums(other_)); }
   /// Flushes the device's cache, if it has one, before a pass.
   void flush();
@@ -51,9 +51,9 @@ class UnitBench {
   }
   template <typename Work>
   double timed(const Work& work);
-  /// Passes are a unit's forward and backward, and the functions that make their inputs. Only forward and
-  /// backward are measured. A forward stores in the tape the data that the backward reads. Both may move from
-  /// their arguments.
+  /// Passes are a unit's forward and backward, which are measured, and functions that make their inputs,
+  /// which are not measured. The forward stores the data that the backward reads in the tape. Forward and
+  /// backward may move from their arguments.
   template <typename Tape>
   struct Passes {
     std::function<Tensor()> make_input;
@@ -82,7 +82,8 @@ class UnitBench {
   ProfilePoint time(const Passes<Tape>& passes, std::int64_t tokens, std::int64_t length = 0);
   ProfilePoint run_linear(const std::string& module, const TransformerSpec& spec, std::int64_t tokens);
 
-  /// Memory holds the bytes per token that passes keep, and that they need while they run.
+  /// Memory holds bytes per token: those that stay allocated after the forward, and those that forward and
+  /// backward need while they run.
   struct Memory {
     double kept = 0;
     double forward = 0;
@@ -104,8 +105,8 @@ class UnitBench {
   LmHead head_;
   SumTensor loss_;
   SumTensor other_;
-  bool flushes_;       // whether to flush a cache from which training steps do not profit
-  SumTensor flushed_;  // larger than that cache; only on the rank of the group that writes it
+  bool flushes_;       // whether to flush the device's cache (Device::cache())
+  SumTensor flushed_;  // larger than the flushed cache; only on the rank of the group that writes it
   SumTensor meeting_;
   double forward_host_s_ = 0;  // host time of the last timed forward
   std::unique_ptr<DeviceEvent> begin_;
