@@ -1,6 +1,5 @@
-// A CudaGpu is one GPU that several ranks share. All ranks use its memory pool, its events and the events'
-// clock; each rank has its own streams. Include this header only in sources that are built with the CUDA
-// toolkit.
+// A CudaGpu is one GPU that several ranks share. The ranks share its memory pool, events and clock, but each
+// rank has its own streams. Include this header only in sources that are built with the CUDA toolkit.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -37,17 +36,18 @@ class CudaGpu : public std::enable_shared_from_this<CudaGpu> {
   /// Makes the GPU the calling thread's current device, which most CUDA calls need.
   void use() const;
 
-  /// Returns memory that is valid once `stream` reaches this call. If the GPU has too little memory, the call
-  /// waits for all streams that have allocated memory and tries again; if that fails, too, it returns null.
-  /// It does not wait for other streams, because a send may stay in them until it is received. `bytes` must
-  /// not be 0. Before a stream is destroyed, forget() must be called.
+  /// Returns memory that is valid once `stream` reaches this call. If the GPU has too little memory, waits
+  /// for all streams that have allocated memory and tries again; then returns the pool's free memory to the
+  /// system and tries once more. Returns null if that fails too. Does not wait for other streams, because a
+  /// send may stay in them until it is received. `bytes` must not be 0. Call forget() before the stream is
+  /// destroyed.
   void* allocate(std::size_t bytes, cudaStream_t stream);
   void forget(cudaStream_t stream);
   /// Frees memory once `stream` reaches this call.
   static void free(void* data, cudaStream_t stream) noexcept { cudaFreeAsync(data, stream); }
   Bytes free_memory() const;
-  /// Returns the memory pool that allocate() uses. All code uses this one, because a second pool would hold
-  /// memory that this one needs.
+  /// Returns the pool that allocate() uses. All code must allocate from it, because a second pool would hold
+  /// memory that this pool needs.
   cudaMemPool_t pool() const { return pool_; }
 
   std::shared_ptr<CudaEvent> make_event();
@@ -57,12 +57,13 @@ class CudaGpu : public std::enable_shared_from_this<CudaGpu> {
  private:
   friend class CudaEvent;
 
-  /// An Anchor is a recorded event whose time is known. CUDA reports times as differences in f32
-  /// milliseconds, so only the difference to a recent event is exact to a fraction of a microsecond.
+  /// An Anchor is a recorded event whose time is known. It serves to find the times of later events: CUDA
+  /// reports only the difference between two events, in f32 milliseconds, which is exact to a fraction of a
+  /// microsecond only if the events are close in time.
   struct Anchor {
     cudaEvent_t event = nullptr;
     Nanoseconds time{};
-    Nanoseconds taken{};  // host time
+    Nanoseconds taken{};  // host time at which the anchor was made
 
     Anchor() = default;
     Anchor(const Anchor&) = delete;
@@ -72,7 +73,8 @@ class CudaGpu : public std::enable_shared_from_this<CudaGpu> {
     }
   };
 
-  /// Returns an anchor that is at most some seconds old. It precedes all events recorded later.
+  /// Returns an anchor that is at most some seconds old. Events that are recorded after this call are later
+  /// than the anchor.
   std::shared_ptr<const Anchor> anchor();
   std::shared_ptr<const Anchor> latest_anchor();
   std::shared_ptr<Anchor> new_anchor();
@@ -87,15 +89,16 @@ class CudaGpu : public std::enable_shared_from_this<CudaGpu> {
   cudaMemPool_t pool_ = nullptr;
   cudaStream_t side_ = nullptr;
   std::mutex anchor_mutex_;  // held while a new anchor is made; locked before mutex_
-  std::mutex mutex_;         // guards the next two; never held while waiting for the GPU
+  std::mutex mutex_;         // guards idle_events_ and anchor_; never held while waiting for the GPU
   std::vector<cudaEvent_t> idle_events_;
   std::shared_ptr<const Anchor> anchor_;
-  std::mutex memory_mutex_;                // guards the next
+  std::mutex memory_mutex_;                // guards memory_streams_
   std::set<cudaStream_t> memory_streams_;  // streams in which memory is allocated and freed
 };
 
-/// A CudaEvent gives GPU times, aligned with the host's clock at the start of the run. Other threads may wait
-/// for it and ask for its time once they know that it is recorded.
+/// A CudaEvent gives GPU times on a clock that was aligned with the host's clock at the start of the run.
+/// Another thread may wait for the event and ask for its time, but only after it knows that the event was
+/// recorded.
 class CudaEvent final : public DeviceEvent {
  public:
   explicit CudaEvent(std::shared_ptr<CudaGpu> gpu);
@@ -113,15 +116,15 @@ class CudaEvent final : public DeviceEvent {
  private:
   std::shared_ptr<CudaGpu> gpu_;
   cudaEvent_t event_;
-  std::shared_ptr<const CudaGpu::Anchor> anchor_;  // for the latest recording
+  std::shared_ptr<const CudaGpu::Anchor> anchor_;  // the anchor for the time of the latest recording
 };
 
-/// Casts the event to a CudaEvent. @throws Error (internal) for events of other devices.
+/// Casts an event to a CudaEvent. @throws Error (internal) for events of other kinds of devices
 CudaEvent& of_cuda(DeviceEvent& event);
 
-/// A CudaStaging is a ring of pinned memory through which a stream copies data from the host. With it the
-/// host does not wait for the device, and the device does not read host memory that has been reused. The host
-/// waits only if the ring is full of copies that the device has not reached.
+/// A CudaStaging is a ring of pinned memory through which a stream copies data from the host. The host
+/// copies data into the ring and continues, and may reuse the source at once; the device reads the ring
+/// later. The host waits only if the ring is full of data that the device has not read.
 class CudaStaging {
  public:
   explicit CudaStaging(std::shared_ptr<CudaGpu> gpu) : gpu_(std::move(gpu)), places_(kCapacity) {}
@@ -132,8 +135,9 @@ class CudaStaging {
   void copy_to_device(void* destination, const void* source, std::size_t bytes, cudaStream_t stream);
 
  private:
-  /// The ring has capacity for the pictures of a microbatch, such as 20 MB for 8,300 patches of 1,176 values
-  /// in bf16. So the host can enqueue a microbatch's kernels while the device runs the previous microbatch.
+  /// The ring is large enough for the pictures of a microbatch, such as 20 MB for 8,300 patches of 1,176
+  /// values in bf16. So the host can enqueue a microbatch's kernels while the device runs the previous
+  /// microbatch.
   static constexpr std::size_t kCapacity = std::size_t{64} << 20;
   static constexpr std::size_t kPiece = std::size_t{4} << 20;
 
@@ -142,7 +146,8 @@ class CudaStaging {
   std::shared_ptr<CudaGpu> gpu_;
   std::byte* memory_ = nullptr;  // allocated on first use
   RingPlaces places_;
-  std::deque<std::shared_ptr<CudaEvent>> read_;  // by place: recorded after the device has read it
+  std::deque<std::shared_ptr<CudaEvent>>
+      read_;  // for each taken place, oldest first: recorded after the device has read the place
 };
 
 /// A CudaStream enqueues work in a cudaStream_t.
@@ -168,7 +173,7 @@ class CudaStream final : public DeviceStream {
   CudaStaging staging_;
 };
 
-/// Casts the stream to a CudaStream. @throws Error (internal) for streams of other devices.
+/// Casts a stream to a CudaStream. @throws Error (internal) for streams of other kinds of devices
 CudaStream& of_cuda(DeviceStream& stream);
 
 }  // namespace dflop

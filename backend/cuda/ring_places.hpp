@@ -10,11 +10,11 @@ namespace dflop {
 /// RingPlaces allocates places in a ring buffer.
 class RingPlaces {
  public:
-  /// `capacity` is in bytes, a multiple of kAlignment.
+  /// `capacity` is the size of the ring in bytes, a multiple of kAlignment.
   explicit RingPlaces(std::size_t capacity) : capacity_(capacity) {}
 
-  /// Returns the offset of a contiguous place of `bytes` bytes, at least 1; nullopt if it fits only after
-  /// older places are freed.
+  /// Allocates a contiguous place of `bytes` bytes, at least 1, and returns its offset; nullopt if older
+  /// places must be freed first, or if it is larger than the ring.
   std::optional<std::size_t> take(std::size_t bytes) {
     const std::size_t size = (bytes + kAlignment - 1) / kAlignment * kAlignment;
     std::size_t begin = 0;

@@ -1,11 +1,11 @@
-// take_or_remedy() allocates memory, and frees some in a fixed order of steps if the allocation fails. This
-// header does not need CUDA.
+// take_or_remedy() allocates memory. If the allocation fails, it tries remedies that free memory, in a fixed
+// order. This header does not need CUDA.
 #pragma once
 
 namespace dflop {
 
-/// Returns the result of take(). While the result is null, calls the next of `remedies` and tries take()
-/// again. Returns null if no remedy helps.
+/// Returns the result of take(). If that is null, calls the remedies one by one, and take() again after
+/// each, until take() succeeds. Returns null if no remedy helps.
 template <typename Take, typename... Remedies>
 void* take_or_remedy(const Take& take, const Remedies&... remedies) {
   void* data = take();
