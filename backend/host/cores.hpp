@@ -12,12 +12,14 @@
 
 namespace dflop {
 
-/// HostCores give tp groups their turns. A turn begins when all ranks of the group have asked for it and
-/// CoreGate gives the group its cores; it ends when all ranks have given their cores back. If a group has
-/// fewer cores than ranks, its ranks share the cores first come, first served. A rank that waits for other
-/// ranks of its group, for example in an all-reduce, pauses.
+/// HostCores give tp groups turns to compute. A turn begins when all ranks of the group have called ask()
+/// and CoreGate has given the group its cores. It ends when all ranks have called give_back(). If a group
+/// has fewer cores than ranks, its ranks share the cores first come, first served. A rank that waits for
+/// others, for example in an all-reduce, calls pause() so that another rank of its group can use the core,
+/// and later resume().
 ///
-/// HostCores are not thread-safe. Functions return the ranks that may continue as a result of the call.
+/// HostCores are not thread-safe. Functions that return Ranks return the ranks that may compute now because
+/// of the call.
 class HostCores {
  public:
   using Ranks = std::vector<std::int32_t>;
@@ -28,14 +30,14 @@ class HostCores {
   /// Registers a rank and its tp group. Call it before the rank's other calls.
   void join(int rank, const RankGroup& tp);
 
-  /// ask() requests a core in a turn of the rank's group; give_back() returns the core.
+  /// ask() requests a core for the rank in the next turn of its group; give_back() returns the core.
   Ranks ask(int rank, Nanoseconds now);
   Ranks give_back(int rank, Nanoseconds now);
   bool may_compute(int rank) const { return seat(rank).taken; }
-  /// Returns the time at which the rank's group got its cores.
+  /// Returns the time at which the latest turn of the rank's group began.
   Nanoseconds turn_began(int rank) const { return teams_[static_cast<std::size_t>(seat(rank).team)].began; }
 
-  /// Returns whether another rank of the group could use this rank's core while this rank waits.
+  /// Returns whether the rank has a core that another rank of its group could use while this rank waits.
   bool can_pause(int rank) const;
   Ranks pause(int rank);
   Ranks resume(int rank);

@@ -1,4 +1,5 @@
-// These functions describe the processors and memory of this machine that the rank threads of a run may use.
+// The functions of this header describe the processors and memory of this machine that the rank threads of a
+// run may use.
 #pragma once
 
 #include <atomic>
@@ -16,9 +17,8 @@ namespace dflop {
 /// Returns the processor's vector instruction sets that kernels use: "portable, avx2".
 std::string host_isa();
 
-/// Sorts processors: first one processor of each core, then the remaining processors (hyperthreads), each of
-/// which shares a core with one of the first. core_of() returns the same number for processors of the same
-/// core.
+/// Sorts processors: first one processor of each core, then the other processors (hyperthreads). core_of()
+/// returns the same number for processors of the same core.
 std::vector<int> cores_first(const std::vector<int>& processors, const std::function<int(int)>& core_of);
 
 /// Returns the processors that the calling thread may use, in the order of cores_first(); empty if the system
@@ -28,8 +28,8 @@ std::vector<int> usable_processors();
 /// Pins the calling thread to a processor. If the system does not allow that, the thread stays unpinned.
 void stay_on_processor(int processor);
 
-/// A HostBudget counts the machine's memory that all ranks of a host run have allocated. It is needed because
-/// an operating system promises more memory than it has, and kills a process that uses that memory. It is
+/// A HostBudget counts the machine's memory that all ranks of a host run have allocated. It is needed
+/// because systems grant more memory than they have, and kill a process that uses too much. It is
 /// thread-safe.
 class HostBudget {
  public:
@@ -44,7 +44,7 @@ class HostBudget {
   std::atomic<std::int64_t> left_;
 };
 
-/// Returns the memory that can be used now without swapping (MemAvailable), less one sixteenth for the
+/// Returns the memory that can be used now without swapping (MemAvailable), minus one sixteenth for the
 /// process's other needs; nullopt if the system does not report it.
 std::optional<Bytes> available_host_memory();
 

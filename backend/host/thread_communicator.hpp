@@ -10,16 +10,16 @@
 
 namespace dflop {
 
-/// A HostSum is a sum over the ranks of a collective: the inputs of all ranks and the places of the result,
-/// which may be the same memory.
+/// A HostSum describes a sum over the ranks of a collective: the inputs of all ranks and the outputs, which
+/// may be the same memory.
 struct HostSum {
   DType element = DType::f32;
   std::vector<const void*> inputs;  ///< one or more, added in this order
   std::vector<void*> outputs;       ///< each gets the result
 };
 
-/// A ThreadCommunicator checks calls, lets ranks meet through their HostRun, and divides the work of a
-/// collective among them. Derived classes move and add bytes on their device.
+/// A ThreadCommunicator checks calls, connects ranks through their HostRun, and divides the work of a
+/// collective among the ranks. Derived classes move and add bytes on their device.
 class ThreadCommunicator : public Communicator {
  public:
   /// Makes a rank's endpoint. @throws Error (internal) if the rank has already begun.
@@ -45,17 +45,19 @@ class ThreadCommunicator : public Communicator {
  protected:
   /// Returns a copy of the data, made when the stream reaches this call.
   virtual HostMessage pack(const void* data, std::size_t bytes, DeviceStream& stream) = 0;
-  /// Copies a message's data to `data`, in the stream, once the message's data are ready.
+  /// Enqueues in the stream a copy of a message's data to `data`. The copy starts when the message's data
+  /// are ready.
   virtual void unpack(void* data, HostMessage message, DeviceStream& stream) = 0;
 
   /// Sets the part's events before this rank joins a collective.
   virtual void come(HostPart& part, DeviceStream& stream) = 0;
   /// Runs one share of a collective's work with copy() and add_up(), after all ranks have joined. The other
-  /// ranks wait for the share. `place` is the share's index: the rank's own index in the group or, in an
-  /// all-reduce with takes_any_share(), any rank's.
+  /// ranks wait for this share. `place` is the share's index: the rank's own index in the group, or any
+  /// index in an all-reduce with takes_any_share().
   virtual void do_share(const HostCollective& collective, std::size_t place, DeviceStream& stream);
-  /// Returns whether ranks take any free share of an all-reduce, so that early ranks have added up everything
-  /// by the time the last rank continues. Otherwise each rank does its own share.
+  /// Returns whether a rank may do any share of an all-reduce that no rank has taken. Then the ranks that
+  /// waited can do all shares before the last rank's thread continues. If false, each rank does its own
+  /// share.
   virtual bool takes_any_share() const { return false; }
   /// Copies between two different places in memory.
   virtual void copy(void* to, const void* from, std::size_t bytes, DeviceStream& stream) = 0;

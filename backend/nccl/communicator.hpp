@@ -13,20 +13,21 @@ namespace dflop {
 
 /// An NcclSeam holds the functions that the communicator needs from the rank's GPU.
 struct NcclSeam {
-  /// Makes a Device for the GPU. Devices share no streams and no memory, because freeing memory may make the
-  /// streams of one Device wait for each other. The GPU is the calling thread's current device.
+  /// Makes a view of the rank's GPU, which is the calling thread's current device. Views share no streams
+  /// and no memory, because freeing memory may make the streams of one view wait for each other.
   std::function<std::unique_ptr<Device>()> new_device;
   std::function<cudaStream_t(DeviceStream&)> native_stream;
-  /// Returns whether the device has reached a recorded event. Thread-safe.
+  /// Returns whether the GPU has reached a recorded event. Thread-safe.
   std::function<bool(DeviceEvent&)> reached;
 };
 
 /// Makes one rank's communicator. The table and the rendezvous must outlive it.
 ///
-/// Every route from one rank to another has an NCCL communicator of two ranks, and its own stream on both
-/// sides. A send copies its data in the caller's stream, which continues at once; the route's stream sends
-/// the copy. A receive or a collective blocks the caller's stream until it is done. Therefore a program that
-/// completes if sends do not wait, as core/program/lowering.hpp guarantees for Programs, cannot deadlock:
+/// Every route, from one rank to another, has an NCCL communicator of two ranks and its own stream on both
+/// ranks. A send copies its data in the caller's stream, which then continues; the route's stream sends the
+/// copy. A receive or a collective blocks the caller's stream until it is done. A program that completes if
+/// sends do not wait (core/program/lowering.hpp guarantees this for Programs) cannot deadlock, for these
+/// reasons:
 ///
 ///   * A posted receive is in its route's stream and waits for its sender and for earlier users of its
 ///     memory.
@@ -42,10 +43,10 @@ struct NcclSeam {
 ///     communicator), work may wait behind other work of this rank. As all work of a rank is entered in one
 ///     order, that costs only time.
 ///
-/// Two rules are added to Communicator's: NCCL computes the sums, and last_arrival() waits for the last
-/// collective or receive. The destructor waits until this rank's sends are received and until all ranks have
-/// finished, each for at most the run's timeout, because other ranks may still read memory that the
-/// destructor frees.
+/// In addition to Communicator's rules, NCCL computes sums in its own order, and last_arrival() waits for
+/// the last collective or receive. The destructor frees memory that other ranks may still read. So it first
+/// waits until this rank's sends are received, for at most the run's timeout, and then until all ranks have
+/// finished (Rendezvous::leave()).
 std::unique_ptr<Communicator> make_nccl_communicator(const NcclTable& table, Rendezvous& rendezvous,
                                                      NcclSeam seam);
 
