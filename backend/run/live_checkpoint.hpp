@@ -1,6 +1,6 @@
-// These functions write and read checkpoints of live runs. Each rank writes its own parameters and optimizer
-// states to its own file, and reads its parts from the files of any ranks. It handles a million values at a
-// time, in the precision of sums.
+// The functions of this header write and read checkpoints of live runs. Each rank writes its own parameters
+// and optimizer states to its own file. It reads its parts from the files of any ranks. Values are written
+// and read a million at a time, in the precision of sums.
 #pragma once
 
 #include <span>
@@ -13,23 +13,25 @@
 
 namespace dflop {
 
-/// Returns the parts that a rank holds: for each parameter of its stages the weights and, unless
-/// `weights_alone` is set, both moments.
+/// Returns the parts that a rank holds: for each parameter of its stages, the weights and, unless
+/// `weights_alone` is true, both moments.
 std::vector<HeldPart> held_parts(std::span<const LiveRank::HeldStage> stages, int rank, int tp_rank,
                                  bool weights_alone);
 
-/// Returns the Dtype that a checkpoint index stores for the dtype in which ranks compute.
+/// Returns a checkpoint index's value for the dtype that ranks compute in.
 Dtype dtype_of_index(DType dtype);
 
-/// add_held_parts() appends parts to bytes; get_held_parts() reads all of them back.
+/// add_held_parts() appends parts to a writer's bytes; get_held_parts() reads all parts up to the end of the
+/// bytes.
 void add_held_parts(ByteWriter& writer, std::span<const HeldPart> parts);
 std::vector<HeldPart> get_held_parts(ByteReader& reader);
 
-/// Writes the pieces that the rank holds to a checkpoint file in the folder `part`. @throws Error (output)
+/// Writes the pieces that the rank holds to file number `file` of `index`, in the folder `part`. @throws
+/// Error (output)
 CheckpointFile write_pieces(const RankContext& rank, std::span<const LiveRank::HeldStage> stages,
                             const std::string& part, const CheckpointIndex& index, std::size_t file);
 
-/// Sets the weights and moments of a rank's stages.
+/// Sets the weights and moments of a rank's stages from a checkpoint.
 /// @throws Error (input) that names a tensor that is missing or has a different shape; what
 /// CheckpointReader::read() throws
 void read_pieces(const RankContext& rank, std::span<const LiveRank::HeldStage> stages,

@@ -18,7 +18,7 @@ namespace dflop {
 
 struct LiveOptions {
   DType dtype = DType::f32;
-  std::uint64_t seed = 1;  ///< of the initial parameters and, if `contents` is null, of synthetic batches
+  std::uint64_t seed = 1;  ///< for initial parameters and, if `contents` is null, synthetic batches
   std::shared_ptr<const Contents> contents = nullptr;  ///< null: synthetic contents
   const WeightSource* weights =
       nullptr;  ///< source of the initial parameters, used only by the constructor; null: drawn from the seed
@@ -27,19 +27,19 @@ struct LiveOptions {
 /// StepInputs hold the inputs of one iteration for each rank of a process.
 using StepInputs = std::vector<RankInputs>;
 
-/// A LiveResult is the result of a step over all ranks. Only the leading process gets it; in other processes
-/// it is empty.
+/// A LiveResult is the result of a step over all ranks. Only the leading process gets it; the other
+/// processes get an empty result.
 struct LiveResult {
   Timeline timeline;
-  double loss = 0;  ///< mean loss of the batch's trained tokens
-  /// If the plan clips gradients, this is the norm of all gradients before clipping. Ranks then do not change
-  /// their weights if the norm or the loss is not finite.
+  double loss = 0;  ///< mean over the batch's trained tokens
+  /// If the plan clips gradients: the norm of all gradients before clipping. Under such a plan, ranks do not
+  /// change their weights in a step whose norm or loss is not finite.
   std::optional<double> gradient_norm;
   std::vector<std::vector<KernelObservation>> kernels;  ///< measurements by rank, for the step's choices
 };
 
-/// Checks that live ranks can run a plan. @throws Error (input) that names the unsupported key: optimizer
-/// states in bf16, or a hub.
+/// Checks that live ranks can run a plan. @throws Error (input) that names the plan's unsupported key, if
+/// optimizer states are in bf16 or the plan has a hub
 void require_live(const Plan& plan);
 
 /// A LiveExecutor runs every rank of this process in its own thread and holds the ranks' parameters. All
@@ -52,56 +52,56 @@ class LiveExecutor final : public Executor {
   LiveExecutor(const Plan& plan, const ModelSpec& model, World& world, const LiveOptions& options);
   ~LiveExecutor() override;
 
-  /// Runs a step with learning rate zero, which has the same duration as any other step. If gradients are
-  /// finite, weights stay unchanged but the optimizer's moments change. @throws the errors of step()
+  /// Runs a step with learning rate zero, which takes the same time as any other step. If gradients are
+  /// finite, weights stay unchanged but the optimizer's moments change. @throws what step() throws
   Timeline run(const Iteration& iteration, Detail detail) const override;
 
-  /// Runs a training step, which changes the ranks' parameters. It is const like run(), because the
-  /// executor's own members do not change. The result's timeline holds the step's spans. A program that has
-  /// only forwards (core/program/forwards.hpp) is an evaluation: the step returns the loss, keeps no
+  /// Runs a training step, which changes the ranks' parameters. It is const because run() is const and the
+  /// executor's own members do not change. The result's timeline holds the step's spans. If the program has
+  /// only forwards (core/program/forwards.hpp), the step is an evaluation: it returns the loss, keeps no
   /// activations, and does not change parameters, gradients or optimizer states. `inputs` are the result of
   /// make_inputs() for this iteration; if empty, the ranks make them first.
-  /// @throws Error (internal) for an iteration of another plan; otherwise the exception of the first rank
-  /// that failed, after which the run cannot continue.
+  /// @throws Error (internal) for an iteration of a different plan; otherwise the exception of the first
+  /// rank that failed, after which the run cannot continue.
   LiveResult step(const Iteration& iteration, const StepOptions& options, StepInputs inputs = {}) const;
 
   /// Makes the inputs of an iteration for the ranks of this process in host memory, from the executor's
-  /// contents. It may be called while another step runs. @throws the errors of Contents
+  /// contents. It may be called while another step runs. @throws what the Contents throw
   StepInputs make_inputs(const Iteration& iteration) const;
 
-  /// Returns whether make_inputs() would run on the same cores on which ranks compute. If so, making inputs
-  /// during a step only slows the step down.
+  /// Returns whether ranks compute on the same cores that make inputs. If so, making inputs during a step
+  /// slows the step down and saves no time.
   bool is_synchronous() const;
 
   /// Returns the names of the operations' variants on a rank of this process.
   VariantNames variant_names() const;
 
-  /// Returns the device memory that a rank of this process holds now. Between two steps, this is the memory
-  /// that the rank keeps from step to step. @throws Error (internal) for another process's rank.
+  /// Returns the device memory that a rank of this process holds now. Between two steps, it is the memory
+  /// that the rank keeps from step to step. @throws Error (internal) for another process's rank
   Bytes in_use(int rank) const;
 
-  /// Returns the parameters, gradients or optimizer states of all ranks as whole tensors in the leading
-  /// process, and no tensors in the other processes. All processes must call it.
+  /// In the leading process, returns the parameters, gradients or optimizer states of all ranks as whole
+  /// tensors; in other processes, returns an empty map. All processes must call it.
   WholeTensors read(ParameterStore::Kind which);
   /// Sets the parameters, gradients or optimizer states of all ranks to the leading process's `tensors`. All
   /// processes must call it.
-  /// @throws Error (input) that names a tensor that is missing or has another shape.
+  /// @throws Error (input) that names a tensor that is missing or has a different shape
   void write(ParameterStore::Kind which, const WholeTensors& tensors);
 
   /// Writes parameters and optimizer states as the checkpoint of index.step in a run's folder, which all
-  /// processes must see. Each rank writes its own file in its thread, with the data that no earlier rank
-  /// holds. All processes must call it. The leading process's index is stored, except for its dtype, files
-  /// and tensors, which save() sets. It returns when the checkpoint is complete and on disk. If writing
-  /// fails, no partial checkpoint remains.
+  /// processes must see. Each rank writes its own file in its own thread. If several ranks hold the same
+  /// data, only the first of them writes the data. All processes must call save(). The checkpoint gets the
+  /// leading process's `index`, but the executor sets its dtype, files and tensors. It returns when the
+  /// checkpoint is complete and on disk. If writing fails, no partial checkpoint remains.
   /// @throws Error (output) in all processes if one of them cannot write
   void save(const std::string& folder, const CheckpointIndex& index);
-  /// Writes only the parameters, like save(), into an existing empty folder. A CheckpointReader can read the
-  /// folder. All processes must call it. @throws Error (output)
+  /// Writes only the parameters, like save(), into an existing empty folder, from which a CheckpointReader
+  /// can read them. All processes must call it. @throws Error (output)
   void save_weights(const std::string& folder);
   /// Sets parameters and optimizer states from a checkpoint. Each rank reads its part in its thread. All
   /// processes must call it with the same folder.
-  /// @throws the errors (input) of CheckpointReader; Error (input) that names a tensor that is missing or has
-  /// another shape.
+  /// @throws what CheckpointReader throws; Error (input) that names a tensor that is missing or has a
+  /// different shape
   void load(const std::string& checkpoint);
 
  private:
@@ -111,8 +111,9 @@ class LiveExecutor final : public Executor {
   void write_files(const std::string& folder, CheckpointIndex& index);
   void require_own(const Iteration& iteration, const StepOptions& options) const;
   BatchContent content_of(const Iteration& iteration, const Contents& contents) const;
-  /// Entries hold the receives that ranks enter ahead of their instructions, if their communicators need
-  /// that, and whether gradient sums begin as soon as their gradients are complete.
+  /// Entries say which communication ranks enter ahead of its instruction: receives, if the communicators
+  /// need that (Communicator::posts_receives()), and gradient sums, which may start when their gradients are
+  /// complete.
   struct Entries {
     ReceivePosts posts;
     bool starts_sums = true;

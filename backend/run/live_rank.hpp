@@ -1,5 +1,5 @@
-// A LiveRank is one rank of a live run. It executes its group's instructions of a Program: computing,
-// sending, receiving and collectives.
+// A LiveRank is one rank of a live run. It executes its group's instructions of a Program: computation,
+// sends, receives and collectives.
 #pragma once
 
 #include <map>
@@ -26,14 +26,13 @@ namespace dflop {
 /// StepOptions say how to run a training step, independently of its iteration.
 struct StepOptions {
   OptimizerStep optimizer = {};
-  /// If the plan clips gradients, a larger gradient norm is scaled down to this value.
+  /// If the plan clips gradients, gradients with a larger norm are scaled down to this norm.
   double clip_norm = 1;
   bool update = true;                  ///< false: compute gradients but do not change parameters
   const Contents* contents = nullptr;  ///< contents of the step's samples; null: the executor's
-  /// These delays are added to the program's instructions, for experiments; empty: none.
+  /// Delays of the program's instructions, for experiments; empty: none.
   std::span<const Nanoseconds> delays = {};
-  /// These choose the variants of operations; null: the first variant of each operation. They must outlive
-  /// the step.
+  /// Choices of the variants of operations; null: the first variant of each. They must outlive the step.
   const KernelChoices* kernels = nullptr;
 };
 
@@ -41,24 +40,24 @@ struct StepOptions {
 struct LiveStep {
   const Program& program;
   const StepOptions& options;
-  const ReceivePosts& posts;  ///< receives that are entered ahead
+  const ReceivePosts& posts;  ///< receives that ranks enter ahead of their instructions
   bool starts_sums;  ///< start gradient sums when their gradients are complete, not when their result is
                      ///< needed
 };
 
-/// RankInputs are a rank's inputs of an iteration, by stage and microbatch.
+/// RankInputs are a rank's inputs of an iteration, with stage and microbatch as the key.
 using RankInputs = std::map<std::pair<int, int>, StageInput>;
 
-/// A LiveSpan records when an instruction ran, on the clock of DeviceEvents, and its memory.
+/// A LiveSpan records when an instruction ran, on the clock of DeviceEvents, and the rank's memory.
 struct LiveSpan {
   std::int32_t instruction = 0;  ///< the instruction's index in the group's list
   Nanoseconds start{0};
   Nanoseconds end{0};      ///< excluding `idle`
-  Nanoseconds idle{0};     ///< time in the instruction spent waiting for other groups
-  Nanoseconds arrival{0};  ///< of a receive or collective: when everything had arrived; of a send: its start
-  Bytes in_use_before;     ///< the rank's memory at the instruction's start
-  Bytes in_use;            ///< the rank's memory at the instruction's end
-  Bytes most_in_use;       ///< max of the rank's memory in between
+  Nanoseconds idle{0};     ///< time during the instruction spent waiting for other groups
+  Nanoseconds arrival{0};  ///< receive or collective: when all data or ranks had arrived; send: its start
+  Bytes in_use_before;     ///< the rank's memory at the start
+  Bytes in_use;            ///< the rank's memory at the end
+  Bytes most_in_use;       ///< the rank's max memory between start and end
 };
 
 struct LiveRankResult {
@@ -71,8 +70,8 @@ struct LiveRankResult {
 class LiveRank {
  public:
   /// Makes a rank of group `group` of a plan's programs. `layout` is a Program with the plan's stages and
-  /// groups. Takes weights from `weights` or, if it is null, draws them from `seed`. If `turn` is set, the
-  /// rank computes only in its turns. The referenced objects, except `weights`, must outlive it.
+  /// groups. Weights come from `weights` or, if that is null, from `seed`. If `turn` is not null, the rank
+  /// computes only in its turns. The referenced objects, except `weights`, must outlive the LiveRank.
   LiveRank(const Plan& plan, const ModelSpec& model, const Program& layout, std::size_t group,
            std::uint64_t seed, const WeightSource* weights, const RankContext& rank,
            ComputeTurn* turn = nullptr);
@@ -80,14 +79,15 @@ class LiveRank {
   /// Makes this rank's inputs of an iteration in host memory. It may be called from any thread, even while
   /// the rank runs a step.
   RankInputs make_inputs(const Program& program, const BatchContent& content) const;
-  /// Prepares everything that an iteration needs. `inputs` must be made for the step's program. All ranks
-  /// prepare before any rank runs, so that no rank waits for the preparation of another rank.
+  /// Prepares everything that an iteration needs. `inputs` must be the result of make_inputs() for the
+  /// step's program. All ranks must call prepare() before any rank calls run(); otherwise the time to
+  /// prepare would count as wait on other ranks.
   void prepare(const LiveStep& step, RankInputs inputs);
   /// Runs the prepared iteration. All ranks of the run call it at the same time, each in its own thread.
   LiveRankResult run(const LiveStep& step);
 
-  /// A HeldStage is a stage of the plan that this rank holds. Its optimizer states are cut into `shards`
-  /// shards.
+  /// A HeldStage is a stage of the plan that this rank holds. The stage's optimizer states are divided into
+  /// `shards` shards.
   struct HeldStage {
     int stage = 0;
     int shards = 1;
@@ -95,17 +95,17 @@ class LiveRank {
   };
   std::span<const HeldStage> stages() { return stages_; }
 
-  /// Returns the bytes of parameters, gradients and optimizer states.
+  /// Returns the bytes of this rank's parameters, gradients and optimizer states.
   ModelState model_state() const;
 
  private:
-  /// A Note records an instruction that the device may not have reached yet.
+  /// A Note records an instruction when it is enqueued; the device may run it later.
   struct Note {
-    LiveSpan span;                          ///< its times are still missing
+    LiveSpan span;                          ///< read_times() sets its times later
     std::optional<Nanoseconds> turn_began;  ///< set if the rank had to wait for its turn
     std::unique_ptr<DeviceEvent> start;
     std::unique_ptr<DeviceEvent> end;
-    Arrival arrival;  ///< set for receives and collectives, including the gathering of weights
+    Arrival arrival;  ///< only for receives and collectives, including the gathering of weights
     std::unique_ptr<DeviceEvent> stepped;  ///< only for optimizer steps that gather weights
   };
 
@@ -119,11 +119,11 @@ class LiveRank {
     StageTape tape;
     int activation_sends = 0;  ///< number of sends still to come
     int gradient_sends = 0;
-    bool turned_back = false;  ///< the gradient of the stage's input is computed
+    bool turned_back = false;  ///< whether the gradient of its input is computed
   };
   using Slots = std::map<std::pair<int, int>, Slot>;  // by stage and microbatch
 
-  /// A Delivery holds the destination and the sender of a message to this rank.
+  /// A Delivery says where in memory this rank receives a message, and which rank sends it.
   struct Delivery {
     void* data = nullptr;
     std::size_t bytes = 0;
@@ -131,8 +131,8 @@ class LiveRank {
     std::string what;
   };
 
-  /// Pieces are the parts of one stage's gradients that are reduced one by one, from the last to the first,
-  /// because backwards complete the gradients in that order.
+  /// Pieces are the parts in which the gradients of one stage are reduced. The last piece is reduced first,
+  /// because backwards complete the last gradients first.
   struct Pieces {
     int count = 0;
     std::vector<std::int32_t> entered;  ///< collectives that may start when their piece is complete
@@ -189,12 +189,12 @@ class LiveRank {
   SumTensor loss_;
   SumTensor checked_;                    ///< sum of squared gradients, and the loss
   std::optional<double> gradient_norm_;  ///< of this step
-  double gradient_factor_ = 1;           ///< of this step; clips the gradients
+  double gradient_factor_ = 1;           ///< factor of this step's gradients that clips them
   bool is_finite_ = true;  ///< whether this step's gradients and loss are finite, as far as known
   Slots slots_;
   bool is_warm_ = false;
   std::set<std::vector<std::int32_t>> met_;  ///< groups of ranks that have done a first sum with this rank
-  bool updates_ = false;                     ///< the iteration is not an evaluation
+  bool updates_ = false;                     ///< true if the iteration is not an evaluation
   std::map<int, Pieces> pieces_;
   std::map<int, int> weights_left_;  ///< by stage: microbatches whose weight gradients are still to come
   IncomingMessages incoming_;

@@ -1,5 +1,5 @@
-// IncomingMessages gives the order in which a group's ranks must receive a Program's messages; receivers_of()
-// and routes_of() say which ranks exchange them.
+// IncomingMessages gives the order in which a group's ranks must receive a Program's messages.
+// receivers_of() and routes_of() say which ranks exchange messages.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,18 @@
 
 namespace dflop {
 
-/// Returns the indices of the receiving ranks, in a tp group of `receivers`, to which rank `place` of a tp
-/// group of `senders` sends. All senders hold the message, and each receiver gets it once.
+/// A tp group of `senders` ranks sends a message, which each of them holds, to a tp group of `receivers`
+/// ranks. Returns the indices of the receiving ranks to which the sender with index `place` sends. Each
+/// receiver gets the message once.
 std::vector<int> receivers_of(int place, int senders, int receivers);
 
 /// Returns the routes between all ranks of a Program, without duplicates, sorted by source and then
 /// destination.
 std::vector<RankRoute> routes_of(const Program& program);
 
-/// IncomingMessages are the messages to one group. A program orders the messages between two stages, but two
-/// groups may hold several stages each, and messages between two ranks arrive in the order of sending. So
-/// before the message that it needs now, a rank may have to receive messages that it needs later.
+/// IncomingMessages are the messages to one group. Messages between two ranks arrive in the order in which
+/// they are sent. A program uses the messages between two stages in that order, but a group may hold several
+/// stages. So a rank may have to receive messages that it needs later before the message that it needs now.
 class IncomingMessages {
  public:
   struct Incoming {
@@ -36,8 +37,8 @@ class IncomingMessages {
 
   const Incoming& at(std::int32_t message) const { return incoming_.at(message); }
 
-  /// Returns the messages that the rank must receive now to get `message`, in order; `message` is the last.
-  /// The result is empty if an earlier call has returned `message`.
+  /// Returns the messages that the group must receive now to get `message`, in order; the last one is
+  /// `message`. Empty if an earlier call has returned `message`.
   std::vector<std::int32_t> take_until(std::int32_t message);
 
  private:
