@@ -24,7 +24,7 @@ struct GpuInfo {
 /// the max number of hardware queues; with fewer queues, streams of different ranks would wait for each
 /// other. CUDA_MODULE_LOADING makes CUDA load all code at once; otherwise the first launch of each kernel
 /// would wait for all other kernels. Variables that are already set are not changed.
-/// @throws the errors of cuda_devices()
+/// @throws what cuda_devices() throws
 int cuda_device_count();
 
 /// Describes the CUDA device with this index and makes it the calling thread's current device. The call

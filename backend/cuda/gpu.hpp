@@ -146,8 +146,7 @@ class CudaStaging {
   std::shared_ptr<CudaGpu> gpu_;
   std::byte* memory_ = nullptr;  // allocated on first use
   RingPlaces places_;
-  std::deque<std::shared_ptr<CudaEvent>>
-      read_;  // for each taken place, oldest first: recorded after the device has read the place
+  std::deque<std::shared_ptr<CudaEvent>> read_;  // by taken place: reached when the device has read it
 };
 
 /// A CudaStream enqueues work in a cudaStream_t.

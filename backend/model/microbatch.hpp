@@ -44,7 +44,7 @@ struct LlmInput : PackedRows {
 class BatchContent {
  public:
   /// Assigns the samples to microbatches and dp ranks, as `assignment` says.
-  /// @throws the errors (input) of require_live().
+  /// @throws what require_live() throws
   BatchContent(const Plan& plan, const ModelSpec& model, std::span<const Sample> samples,
                const Assignment& assignment, const Contents& contents);
 

@@ -24,7 +24,7 @@ struct LaunchEnvironment {
   std::string token = {};  ///< text by which the ranks of one run recognize each other; empty: not set
 };
 
-/// An Environment returns the value of a variable; nullopt if the variable is not set.
+/// An Environment returns the value of a variable; nullopt if it is not set.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 
 /// Returns the environment of this process.
