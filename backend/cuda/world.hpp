@@ -78,10 +78,9 @@ class CudaPartition {
 std::shared_ptr<CudaPartition> make_cuda_partition(int gpu, int ranks, const WorldOptions& options);
 
 struct CudaDeviceOptions {
-  int rank = 0;                 ///< for messages
-  std::optional<Bytes> memory;  ///< the max in use at once; none: the GPU's free memory
-  std::shared_ptr<CudaPartition>
-      partition;  ///< gives each rank its multiprocessors; null: ranks share all of them
+  int rank = 0;                              ///< for messages
+  std::optional<Bytes> memory;               ///< the max in use at once; none: the GPU's free memory
+  std::shared_ptr<CudaPartition> partition;  ///< multiprocessors of each rank; null: all are shared
   AttentionOptions attention = {};
 };
 

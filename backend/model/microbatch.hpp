@@ -33,11 +33,10 @@ struct LlmInput : PackedRows {
   std::vector<std::int32_t> text_rows;     ///< row of each text token
   std::vector<std::int32_t> newline_rows;  ///< rows of learned newlines
   std::vector<std::int32_t> encoded;       ///< rows from the encoder that are used; cut-off rows are not
-  std::vector<std::int32_t>
-      encoded_rows;  ///< LLM row for each row in `encoded`; rows for the same LLM row are added up
-  std::vector<std::int32_t> targets;    ///< per row, the next token; -1 if the loss does not cover it
-  std::int64_t encoder_rows = 0;        ///< rows from the encoder, used or not
-  std::vector<std::int64_t> rows_from;  ///< number of `encoder_rows` from each dp rank of the encoder
+  std::vector<std::int32_t> encoded_rows;  ///< LLM row of each of `encoded`; equal rows add up
+  std::vector<std::int32_t> targets;       ///< per row, the next token; -1 if the loss does not cover it
+  std::int64_t encoder_rows = 0;           ///< rows from the encoder, used or not
+  std::vector<std::int64_t> rows_from;     ///< number of `encoder_rows` from each dp rank of the encoder
 };
 
 /// A BatchContent holds one global batch under one assignment. Its constructor's arguments must outlive it.

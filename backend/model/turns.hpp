@@ -14,8 +14,7 @@ namespace dflop {
 /// Turns hold a table of rotations and, for each row of a microbatch, the table row with its rotation.
 struct Turns {
   IndexTensor rows;
-  std::shared_ptr<const SumTensor>
-      table;  ///< [*, head_dim]: cosines for the pairs of a head, then their sines
+  std::shared_ptr<const SumTensor> table;  ///< [*, head_dim]: cosines of a head's pairs, then their sines
 };
 
 /// A TurnTable makes the Turns of one module on one rank. It computes the angles of each position once, in

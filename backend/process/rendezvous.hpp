@@ -142,14 +142,12 @@ class Rendezvous {
   bool leaves_ = false;                 ///< this rank has said goodbye
   bool gone_ = false;                   ///< all ranks have left
   std::optional<Deadline> late_since_;  ///< when this rank reported to rank 0 that it has waited too long
-  bool was_late_ =
-      false;  ///< this rank ended the run by waiting too long, and no call has thrown that error yet
+  bool was_late_ = false;               ///< this rank waited too long, and no call has thrown that error yet
   std::optional<std::string> ended_;
   std::optional<RankWait> wait_;
   std::optional<Nanoseconds> asked_since_;  ///< start of the running call of the watch() callback, if any
   Seen seen_;                               ///< the callback's last answer, and when the callback was called
-  std::map<std::pair<int, std::string>, std::string>
-      values_;  // values that have arrived, by the rank that put them and their key
+  std::map<std::pair<int, std::string>, std::string> values_;  // arrived values, by putting rank and key
   std::optional<std::string> pong_;
 
   std::mutex end_mutex_;  // guards on_end_; held while on_end_ is called

@@ -20,8 +20,7 @@ struct WorldKind {
   bool on_host = false;     ///< ranks compute on the host's cores and can take turns on them (--cores)
   bool partitions = false;  ///< the device can be divided among ranks (--partition)
   bool shares = false;      ///< two ranks can share a device; if `partitions`, only with --partition
-  bool processes =
-      false;  ///< each rank is a process, started by a launcher; false: all ranks are threads of this process
+  bool processes = false;   ///< a launcher starts each rank as a process; false: ranks are threads
   /// Checks that the device is available.
   /// @throws Error (no_device) that names what is missing, or Error (usage) if the process was not started
   /// by a launcher but must be
