@@ -18,23 +18,23 @@ class CsvReader {
   /// fields that it returns; `file` is named in errors.
   CsvReader(std::string_view text, std::string file);
 
-  /// Reads the next row into `fields`. Returns false at the end of the text. A quoted field comes without its
+  /// Reads the next row into `fields`; returns false at the end of the text. A quoted field comes without its
   /// outer quotes but with every quote inside it still doubled: see unquote(). Rows end with LF or CRLF.
   /// @throws Error (input) for a quote that is never closed or stands inside a field, and for a lone CR.
   bool next(std::vector<std::string_view>& fields);
 
-  /// Reads the next row, like the other next(). @throws Error (input) also if the row does not have `width`
-  /// fields
+  /// Reads the next row like the other next(), and checks that it has `width` fields.
+  /// @throws Error (input) if the number of fields differs; what the other next() throws
   bool next(std::vector<std::string_view>& fields, std::size_t width);
 
   /// Returns the line on which the last row begins; the first line is 1.
   std::int64_t row() const { return row_; }
-  /// Returns the place of the last row, or of a column in it, for errors: "file:row 7, column 'fps'".
+  /// Returns the place, for errors, of the last row or of a column in that row: "file:row 7, column 'fps'".
   std::string place() const;
   std::string place(std::string_view column) const;
 
-  /// Returns the id in a field of the last row. @throws Error (input) for bytes that are not UTF-8: JSON
-  /// outputs cannot repeat them, so two ids could become one.
+  /// Returns the id in a field of the last row. @throws Error (input) for bytes that are not UTF-8, because
+  /// JSON outputs would replace these bytes, and two ids could become equal.
   std::string id(std::string_view field, std::string_view column) const;
 
  private:
@@ -54,15 +54,17 @@ class CsvReader {
 std::string unquote(std::string_view field);
 
 /// Returns a text as a CSV field, quoted if necessary. Spreadsheets run a text that begins with = + - @, a
-/// tab or a line end as a formula. To prevent this, one ' is put before such a text, and before a text with
-/// only ' characters in front of such a beginning. Plain numbers and percentages, such as "-1.5" and "-82 %",
-/// are harmless and stay unchanged.
+/// tab or a line end as a formula. To prevent this, the field begins with an additional ' in front of such a
+/// text. The same holds if only ' characters precede such a beginning, so that text_of_csv_field() can always
+/// remove the additional '. Plain numbers and percentages, such as "-1.5" and "-82 %", are harmless and stay
+/// unchanged.
 std::string to_csv_field(std::string_view text);
 
-/// Returns the text of a field, whether to_csv_field() wrote it or not.
+/// Returns the text that to_csv_field() wrote as this field. Fields that other programs wrote are read, too.
 std::string text_of_csv_field(std::string_view field);
 
-/// Reads a field that contains only a number; returns false for any other field.
+/// Reads a field that contains only a number. Returns false if the field contains anything else or the number
+/// does not fit its type.
 template <typename Number>
 bool parse_number(std::string_view field, Number& number) {
   const char* end = field.data() + field.size();

@@ -6,13 +6,13 @@
 
 namespace dflop {
 
-/// A GrowingFile consists of whole pieces. When add() returns, its piece is in the file (as the operating
-/// system sees it). If add() fails, no part of the piece is in the file.
+/// A GrowingFile always consists of whole pieces. When add() returns, the operating system has the whole
+/// piece. If add() fails, the file contains no part of the piece.
 class GrowingFile {
  public:
   enum class Mode {
-    append,  ///< adds to the end of an existing file, if any
-    create,  ///< makes a new file; none of this name may exist
+    append,  ///< adds to the end of the file; makes it if it is missing
+    create,  ///< makes a new file; fails if the path exists
   };
 
   /// @throws Error (output) with the path and the system's reason

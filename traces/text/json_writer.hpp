@@ -36,7 +36,7 @@ void append_json(std::string& text, const Value& value) {
   }
 }
 
-/// Appends an array, such as [1,2,3], of the scalars that `project` makes of the items.
+/// Appends an array of project(item) for each item, such as [1,2,3].
 template <typename Range, typename Project>
 void append_json_row(std::string& text, const Range& items, Project project) {
   text += '[';
@@ -49,8 +49,8 @@ void append_json_row(std::string& text, const Range& items, Project project) {
   text += ']';
 }
 
-/// A JsonWriter builds one JSON document. Members of an object need a key; elements of an array have an empty
-/// key.
+/// A JsonWriter builds one JSON document. Pass a key for each member of an object, and an empty key for each
+/// element of an array.
 class JsonWriter {
  public:
   /// Begins the root object.
@@ -80,13 +80,13 @@ class JsonWriter {
     append_json_row(text_, items, project);
   }
 
-  /// Writes one item whose value is given as JSON text.
+  /// Writes one member or element that already is JSON text.
   void raw(std::string_view key, std::string_view json) {
     begin_item(key);
     text_ += json;
   }
 
-  /// Ends the root object; the writer is empty afterwards.
+  /// Ends the root object and returns the document; the writer is empty afterwards.
   std::string finish();
 
  private:
@@ -97,7 +97,7 @@ class JsonWriter {
 
   std::string text_;
   int depth_ = 0;
-  bool first_ = true;  ///< in the innermost object or array
+  bool first_ = true;  ///< the innermost object or array has no item yet
 };
 
 }  // namespace dflop

@@ -1,5 +1,5 @@
-// A ReadableFile allows reads at any offset while other processes may change the file. Missing bytes cause an
-// Error, whereas a Mapping would end the process.
+// A ReadableFile allows reads at any offset while other processes may change the file. If bytes are missing,
+// read() throws an Error, whereas an access to a Mapping would end the process.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +20,11 @@ class ReadableFile {
   const std::string& path() const { return path_; }
   /// Returns the size at the time of opening.
   std::uint64_t size() const { return size_; }
-  /// Returns the open file, to map it into memory.
+  /// Returns the file descriptor, for mapping the file into memory.
   int descriptor() const { return file_; }
 
-  /// Reads `size` bytes at `offset`. @throws Error (input) with file and offset if the file has fewer bytes
+  /// Reads `size` bytes at `offset`. @throws Error (input) with file and offset if the file ends before the
+  /// last of these bytes
   void read(std::uint64_t offset, void* out, std::size_t size) const;
 
  private:

@@ -6,11 +6,11 @@
 
 namespace dflop {
 
-struct PendingPath;  // a path that signals remove
+struct PendingPath;  // a path that the signal handler removes
 
 /// A StagedFile holds the new content of a file under a temporary name in the same folder. The temporary file
-/// is removed if the StagedFile is destroyed before the file takes its final name, or if a signal ends the
-/// process (remove_temporaries_on_signals()).
+/// is removed if the StagedFile is destroyed before it takes the final name, or if a signal ends the process
+/// (remove_temporaries_on_signals()).
 ///
 ///     StagedFile file("model.safetensors");
 ///     for (...) file.append(bytes);
@@ -19,10 +19,10 @@ struct PendingPath;  // a path that signals remove
 /// The new file takes over the permissions of a replaced file; a read-only file is not replaced. Symbolic
 /// links stay, and the files they point to are replaced or made. Nothing is compressed.
 ///
-/// The temporary name is "model.safetensors.part-4711-0123abcd", with the process id, shortened to the max
-/// length of file names. If a process is killed, its temporary file stays until any process makes a
-/// StagedFile with the same final name. That process removes all temporary files that no process is writing,
-/// and prints a note on standard error.
+/// The temporary name, such as "model.safetensors.part-4711-0123abcd", contains the process id and is
+/// shortened to the max length of file names. If a process is killed, its temporary file stays. The next
+/// StagedFile with the same final name removes it if no process is writing it, and prints a note on standard
+/// error.
 class StagedFile {
  public:
   /// Makes an empty file next to `path`.
@@ -40,7 +40,8 @@ class StagedFile {
   /// @throws Error (output)
   void append(std::string_view bytes);
 
-  /// Waits until all bytes are on disk. A later take_final_name() then also waits until the name is on disk.
+  /// Waits until all appended bytes are on disk. After sync(), take_final_name() also waits until the final
+  /// name is on disk.
   /// @throws Error (output)
   void sync();
   /// Starts writing the appended bytes to disk in the background. @see sync()
@@ -72,15 +73,15 @@ class StagedFile {
 /// Error (output) like other failures. Call it in main().
 void remove_temporaries_on_signals();
 
-/// Waits until the names in a folder are on disk. Returns false on failure, and errno says why. A file system
-/// without such a wait counts as success.
+/// Waits until the names in a folder are on disk. Returns false on failure, and errno says why. Returns true
+/// on a file system that does not support this wait.
 bool sync_folder(const std::string& folder);
 
 /// Throws an Error (output): "cannot write: " and the reason.
 [[noreturn]] void refuse_output(const std::string& path, const std::string& reason);
 
-/// Tells whether a path exists and is neither a regular file nor a folder, but a pipe or device. @throws
-/// Error (output) for a folder, and if the system cannot tell.
+/// Tells whether a path exists and is a pipe or device, not a regular file.
+/// @throws Error (output) for a folder, and if the system cannot tell
 bool is_pipe_or_device(const std::string& path);
 
 }  // namespace dflop

@@ -8,9 +8,9 @@
 
 namespace dflop {
 
-/// A StagedFolder holds files in a folder with a temporary name, "<path>.part", next to the final one. The
-/// folder is removed unless it takes the final name. If a process is killed, the next process that writes
-/// there removes its leftovers.
+/// A StagedFolder holds files in a folder with a temporary name, "<path>.part", next to the final name. The
+/// temporary folder is removed unless it takes the final name. If a process is killed, the next StagedFolder
+/// with the same path removes what that process left.
 ///
 ///     StagedFolder folder("model");
 ///     ... write files into folder.part() ...
@@ -18,7 +18,7 @@ namespace dflop {
 class StagedFolder {
  public:
   /// Makes the empty folder and missing parent folders.
-  /// @throws what check_output_folder() throws, and Error (output) if another process is writing there
+  /// @throws what check_output_folder() throws; Error (output) if another process is writing this folder
   explicit StagedFolder(const std::string& path);
   ~StagedFolder();
   StagedFolder(const StagedFolder&) = delete;

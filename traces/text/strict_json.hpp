@@ -20,7 +20,7 @@
 
 namespace dflop {
 
-/// Under this key of their root, files of all schemas may say how they were made
+/// The root of a file of any schema may have this key, which says how the file was made
 /// (traces/files/provenance.hpp).
 inline constexpr std::string_view kMadeBy = "made_by";
 
@@ -31,7 +31,7 @@ class JsonValue {
   JsonValue(const nlohmann::json& json, const std::string& file, std::string path)
       : json_(&json), file_(&file), path_(std::move(path)) {}
 
-  /// Rejects anything but an object that has all `required` keys. Its other keys must be in `optional`; the
+  /// Rejects anything but an object that has all `required` keys and, in addition, only `optional` keys. The
   /// root may also have kMadeBy.
   void require_keys(const std::vector<std::string_view>& required,
                     const std::vector<std::string_view>& optional = {}) const;
@@ -80,7 +80,7 @@ class JsonValue {
   Enum choice(std::initializer_list<Enum> choices) const {
     return choice(std::vector<Enum>(choices));
   }
-  /// Returns the value of the enum whose to_string() name equals this string.
+  /// Returns the value of `Enum` whose to_string() name equals this string.
   template <Named Enum>
   Enum choice() const {
     return choice(all_of<Enum>());
@@ -95,8 +95,7 @@ class JsonValue {
   [[noreturn]] void refuse(fmt::format_string<First, Rest...> message, First&& first, Rest&&... rest) const {
     refuse(fmt::format(message, std::forward<First>(first), std::forward<Rest>(rest)...));
   }
-  /// Rejects the value with the message "expected ..., found ...". The part after "found" describes this
-  /// value.
+  /// Rejects the value with "expected ..., found ..."; the text after "found" describes this value.
   [[noreturn]] void refuse_type(const std::string& expected) const;
   template <typename First, typename... Rest>
   [[noreturn]] void refuse_type(fmt::format_string<First, Rest...> expected, First&& first,
@@ -117,15 +116,15 @@ class JsonValue {
 class JsonDocument {
  public:
   /// Parses a text.
-  /// @throws Error (input) with "file:line:column" for a syntax error, including a truncated document, or
-  /// with the key that is repeated in an object or whose number does not fit a double.
+  /// @throws Error (input) with "file:line:column" for a syntax error, including a truncated document; Error
+  /// (input) with the key if an object repeats a key or if a number does not fit a double.
   JsonDocument(std::string_view text, std::string file);
   ~JsonDocument();
   JsonDocument(const JsonDocument&) = delete;
   JsonDocument& operator=(const JsonDocument&) = delete;
 
   /// Returns the root, an object with this "schema" and a "version" of at most `version`.
-  /// @throws Error (input) for another schema or a newer version.
+  /// @throws Error (input) if the schema differs or the version is newer.
   JsonValue root(std::string_view schema, int version) const;
   JsonValue root() const;
 

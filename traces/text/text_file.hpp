@@ -19,8 +19,8 @@ namespace dflop {
 std::string gzip(std::string_view bytes);
 
 /// The unpacked text of one file has at most this many bytes, far more than any real one. The limit protects
-/// against a small file that unpacks to fill the memory. Data structures that are read from the text take
-/// about the same memory again.
+/// against a small file that unpacks to fill the memory; data structures that are read from the text take
+/// about as much memory in addition.
 inline constexpr std::int64_t kLongestUnpacked = std::int64_t{1} << 30;
 
 /// Unpacks `bytes` if they begin like gzip, else returns them unchanged. `file` is named in errors.
@@ -28,7 +28,8 @@ inline constexpr std::int64_t kLongestUnpacked = std::int64_t{1} << 30;
 std::string gunzip_if_needed(std::string bytes, const std::string& file,
                              std::int64_t longest = kLongestUnpacked);
 
-/// A file has at most this many bytes, far more than any real one. Its size is checked before it is read.
+/// read_text_file() reads at most this many bytes, far more than any real file has. It checks the size of a
+/// file before reading.
 inline constexpr std::int64_t kLongestFile = std::int64_t{1} << 30;
 /// At most this many bytes are read from a pipe or device. It may have no end, like /dev/zero, and all bytes
 /// up to the limit are in memory before it is rejected.
@@ -38,13 +39,13 @@ inline constexpr std::int64_t kLongestStream = std::int64_t{512} << 20;
 /// writer of a pipe.
 void refuse_pipes_and_devices();
 
-/// Returns the bytes of a file, pipe or device, unpacked if it is gzip. It is opened and read once.
+/// Returns the bytes of a file, pipe or device, unpacked if they are gzip. Opens and reads the file once.
 /// @throws Error (input) if it is missing, is a directory, has more than `longest` bytes (or kLongestStream,
 /// if it is not a regular file), or cannot be read or unpacked.
 std::string read_text_file(const std::string& path, std::int64_t longest = kLongestFile);
 
-/// Returns the bytes of a file like read_text_file(); nullopt if there is no file of this name. A broken link
-/// is an error, because it indicates an incomplete copy.
+/// Reads a file; returns nullopt if the path does not exist. A broken link is an error, because it indicates
+/// an incomplete copy.
 /// @throws Error (input) for a broken link and for anything but a regular file; what read_text_file() throws
 std::optional<std::string> read_file_if_there(const std::string& path);
 
@@ -74,8 +75,8 @@ class StagedOutputs {
   void add(const std::string& path, std::string_view bytes);
 
   /// Writes to the pipes and devices, then gives all files their final names.
-  /// @throws the errors (output) that add() throws. Only the last step, renaming, can leave some files done
-  /// and others not.
+  /// @throws Error (output) with the path and the system's reason. Only a failure of the last step, renaming,
+  /// can leave some files with their final names and others without.
   void commit();
 
  private:
@@ -93,9 +94,9 @@ class StagedOutputs {
 /// @throws Error (output)
 void write_file_atomically(const std::string& path, std::string_view bytes);
 
-/// Checks early whether write_file_atomically(path) would fail: the folder is missing, no file can be made in
-/// it, or the path is a folder. Call it before long work. It leaves nothing behind.
-/// @throws the errors (output) that write_file_atomically() throws.
+/// Checks that write_file_atomically(path) can succeed: that the folder exists, that a file can be made in
+/// it, and that the path is not a folder. Call it before long work. It leaves nothing behind.
+/// @throws what write_file_atomically() throws
 void check_output(const std::string& path);
 
 /// A FolderLock locks a folder by a system lock on the empty file ".lock" in it. The system releases the lock

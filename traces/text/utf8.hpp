@@ -7,8 +7,7 @@
 
 namespace dflop {
 
-/// Returns the offset of the first byte that does not begin a valid UTF-8 character; nullopt if the text is
-/// valid.
+/// Returns the offset of the first invalid UTF-8 sequence; nullopt if the whole text is valid.
 std::optional<std::size_t> find_no_utf8(std::string_view text);
 
 }  // namespace dflop
