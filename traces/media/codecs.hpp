@@ -9,7 +9,7 @@
 
 namespace dflop {
 
-/// A PictureFile holds a file's bytes, its name for errors, and its max number of pixels.
+/// A PictureFile holds the bytes of a picture file, its name for errors, and the max number of pixels.
 struct PictureFile {
   std::string_view bytes;
   const std::string& name;
@@ -21,7 +21,8 @@ ImageSize jpeg_size(const PictureFile& file);
 RgbImage decode_png(const PictureFile& file);
 ImageSize png_size(const PictureFile& file);
 
-/// Returns a size read from a header. @throws Error (input) if it exceeds the file's limit of pixels.
+/// Returns a size read from a header. @throws Error (input) if the size exceeds the file's max number of
+/// pixels.
 ImageSize checked_size(const PictureFile& file, std::uint64_t width, std::uint64_t height);
 
 /// Returns the place for an error: "file: offset 17".

@@ -19,21 +19,23 @@ struct RgbImage {
   bool operator==(const RgbImage&) const = default;
 };
 
-/// This is the default max number of pixels of a picture. Pillow has the same limit, against pictures made to
-/// exhaust memory.
+/// This is the default max number of pixels of a picture. Pillow has the same limit, as a protection against
+/// pictures that are made to exhaust memory.
 inline constexpr std::int64_t kMaxPixels = 178'956'970;
 
-/// Decodes a JPEG or PNG file, recognized by its first bytes. Gray becomes three equal channels, CMYK and
-/// YCCK are read in Adobe's form (inverted) and multiplied out, alpha is dropped, and 16 bits a channel lose
-/// their lower 8. Gray of 16 bits is clipped at 255, as in Pillow. `file` is named in errors.
+/// Decodes a JPEG or PNG file, recognized by its first bytes. Gray becomes three equal channels. CMYK and
+/// YCCK are read in Adobe's inverted form and converted to RGB by multiplication. Alpha is dropped. Channels
+/// of 16 bits lose their lower 8 bits, but 16-bit gray is clipped at 255, as in Pillow. `file` is named in
+/// errors.
 /// @throws Error (input) for other formats, more than `most_pixels`, kinds of JPEG that Pillow rejects (12
 /// bits, lossless) or nobody writes (arithmetic coding, over 100 scans), and damage: a truncated file, a
-/// wrong checksum, invalid codes. The error's offset is the reader's position when it found the problem.
-/// Memory is bounded by the file's bytes: no file decodes to more than its coding could hold.
+/// wrong checksum, invalid codes. The error's offset is the reader's position when it found the problem. The
+/// file's size bounds the memory: no file decodes to more pixels than its coding could hold.
 RgbImage decode_image(std::string_view bytes, const std::string& file, std::int64_t most_pixels = kMaxPixels);
 
-/// Returns the size that decode_image() gives, from only the headers: `bytes` may end where the pixels begin.
-/// @throws the errors (input) of decode_image() that the headers reveal.
+/// Returns the size of the picture that decode_image() gives. Reads only the headers, so `bytes` may end
+/// where the pixels begin.
+/// @throws Error (input) for those errors of decode_image() that the headers show.
 ImageSize image_size(std::string_view bytes, const std::string& file, std::int64_t most_pixels = kMaxPixels);
 
 }  // namespace dflop

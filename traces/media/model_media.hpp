@@ -10,13 +10,13 @@ namespace dflop {
 
 /// A ModelMedia predicts the shapes that a Hugging Face model makes of pictures and sounds of a given size.
 /// The family's rule samples the frames of videos and, for Qwen, limits their pixels, because model folders
-/// do not define this. Sounds are cut into pieces of 30 s. If some layers attend within windows, the number
-/// of attention pairs is the rounded mean over the layers.
+/// define neither. Sounds are cut into pieces of 30 s. If some layers attend only within windows, the number
+/// of attention pairs is the rounded mean over all layers.
 class ModelMedia final : public MediaShapes {
  public:
   ModelMedia(const ModelSpec& model, ModelProcessor processor);
 
-  /// @throws Error (input) naming the row for media that the model has no processor for; what the processor
+  /// @throws Error (input) naming the row for media for which the model has no processor; what the processor
   /// throws
   Encoding encode(const RecordShapes& shapes, Modality modality) const override;
 

@@ -15,15 +15,16 @@ namespace dflop {
 using ModelProcessor =
     std::variant<std::monostate, LlavaProcessor, QwenProcessor, InternvlProcessor, MelOptions>;
 
-/// Returns the settings in a preprocessor_config.json or, without that text, the family's usual settings with
-/// the sizes from the model's own config.json. The result is empty for a model without an architecture.
-/// @throws what the processors' parsers throw, and Error (input) if the file's sizes do not match the model's
-/// sizes
+/// Returns the settings in `json`, the text of a preprocessor_config.json. If `json` is nullopt, returns the
+/// family's usual settings with the sizes from the model's config.json. Returns an empty ModelProcessor for a
+/// model without an architecture.
+/// @throws Error (input) if the sizes in `json` do not match the model's; what the processors' parsers throw
 ModelProcessor model_processor(const ModelSpec& model, const std::optional<std::string>& json,
                                const std::string& file);
-/// Reads a folder as transformers does: the image_processor or feature_extractor in its processor_config.json
-/// (written by transformers 5), or else its preprocessor_config.json, if any. @throws what model_processor()
-/// throws
+/// Reads the settings from a folder as transformers does: from the image_processor or feature_extractor in
+/// its processor_config.json (written by transformers 5), else from its preprocessor_config.json. If the
+/// folder has neither, returns the family's usual settings.
+/// @throws what model_processor() throws
 ModelProcessor read_model_processor(const ModelSpec& model, const std::string& folder);
 
 }  // namespace dflop

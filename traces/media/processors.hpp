@@ -27,10 +27,10 @@ struct Tiles {
   std::vector<float> pixels;
 };
 
-/// A LlavaProcessor is the processor of LLaVA-OneVision. Its first tile shows the whole picture, squeezed.
-/// For the other tiles, it places the picture into the pinpoint (a grid size in pixels) that wastes the least
-/// area, with black padding. The default mean and deviation come from transformers' class; a model's file has
-/// its own values.
+/// A LlavaProcessor is the processor of LLaVA-OneVision. Pinpoints are the sizes that it permits for a grid
+/// of tiles. The first tile is the whole picture, squeezed into a square. The next tiles cut up a second
+/// version of the picture, which is scaled to fit into llava_pinpoint() and padded with black. The defaults
+/// of mean and deviation come from transformers' class; a model's file has its own.
 struct LlavaProcessor {
   std::int32_t tile = 384;
   std::vector<ImageSize> pinpoints = default_pinpoints();
@@ -41,39 +41,40 @@ struct LlavaProcessor {
 };
 
 /// Reads a preprocessor_config.json. Missing keys keep the defaults of the struct. @throws Error (input) with
-/// `file` and key for another processor, resampling that is not bicubic, do_* flags that are off, and sizes
-/// out of range.
+/// `file` and key for a different processor, resampling that is not bicubic, do_* flags that are off, and
+/// sizes out of range.
 LlavaProcessor parse_llava_processor(std::string_view json, const std::string& file);
 
-/// Returns the pinpoint that the processor uses for a picture. @throws Error (input) if no pinpoint would
-/// show a pixel of the picture.
+/// Returns the pinpoint in which a picture keeps the most pixels; among equal pinpoints, the one that wastes
+/// the least area.
+/// @throws Error (input) if the picture would have no pixel in any pinpoint.
 ImageSize llava_pinpoint(ImageSize image, const LlavaProcessor& processor);
 /// A LlavaGrid says which patches of a picture's tiles reach the LLM.
 struct LlavaGrid {
   std::int64_t tile_rows = 0;
   std::int64_t tile_columns = 0;
-  std::int64_t top = 0;   ///< padding patches that are cut off above; below, the same number
-  std::int64_t left = 0;  ///< padding patches cut off on each side
-  std::int64_t rows = 0;  ///< remaining patches
+  std::int64_t top = 0;   ///< rows of padding patches cut off at the top; the same number is cut off below
+  std::int64_t left = 0;  ///< columns of padding patches cut off on each side
+  std::int64_t rows = 0;  ///< rows of the remaining patches
   std::int64_t columns = 0;
-  std::int64_t shown_rows = 0;  ///< size after shrinking
+  std::int64_t shown_rows = 0;  ///< rows after shrinking
   std::int64_t shown_columns = 0;
 };
 
-/// Returns the grid of a picture placed into a pinpoint; `side` is the number of patches on a tile's side. If
-/// the picture has more than 1.21 times the patches of `most_tiles` tiles, its sides are shrunk by one factor
-/// to about that number of patches (transformers modeling_llava_onevision.py, pack_image_features).
+/// Returns the grid of a picture that is fit into a pinpoint. `side` is the number of patches on a tile's
+/// side. If the remaining patches exceed those of `most_tiles` tiles by more than a factor of 1.1^2, the grid
+/// is shrunk to about that many patches (transformers modeling_llava_onevision.py, pack_image_features).
 LlavaGrid llava_shown(ImageSize image, ImageSize pinpoint, std::int64_t tile, std::int64_t side,
                       std::int64_t most_tiles);
 /// Returns the number of tiles that llava_tiles() makes. @throws what llava_pinpoint() throws
 std::int64_t llava_tile_count(ImageSize image, const LlavaProcessor& processor);
-/// Makes the tiles of the only picture of a sample. @throws what llava_pinpoint() throws
+/// Makes the tiles of a picture that is the only one of its sample. @throws what llava_pinpoint() throws
 Tiles llava_tiles(const RgbImage& image, const LlavaProcessor& processor);
-/// Rejects a picture that would be too large when padded to a square. It is used if a sample has several
-/// pictures. @throws Error (input)
+/// Rejects a picture that would be too large for llava_tile_of_several(), which pads it to a square.
+/// @throws Error (input)
 void require_llava_square(ImageSize image);
-/// Makes the tile of a picture whose sample has several pictures: the picture, padded to a square with the
-/// mean color.
+/// Makes the only tile of a picture in a sample with several pictures. Pads the picture to a square with the
+/// mean color, and resizes the square to the tile.
 /// @throws what require_llava_square() throws
 Tiles llava_tile_of_several(const RgbImage& image, const LlavaProcessor& processor);
 
@@ -82,7 +83,7 @@ Tiles llava_tile_of_several(const RgbImage& image, const LlavaProcessor& process
 struct QwenProcessor {
   std::int32_t patch = 14;
   std::int32_t merge = 2;           ///< a block of merge x merge patches becomes one token
-  std::int32_t temporal_patch = 2;  ///< frames in a patch; a single picture is repeated
+  std::int32_t temporal_patch = 2;  ///< frames in a patch; a picture is repeated to fill it
   std::int64_t min_pixels = 56 * 56;
   std::int64_t max_pixels = 28 * 28 * 1280;
   PixelScale scale;
@@ -105,13 +106,13 @@ struct Patches {
       rows;  ///< [patches, 3 * temporal_patch * patch * patch], block by block of merge x merge
 };
 
-/// Returns the grid for `frames` pictures of one size (1: a picture). The last frame is repeated up to a
-/// multiple of temporal_patch. All frames use the limits of one picture; transformers' video processors have
-/// their own limits, which callers set instead.
+/// Returns the grid of a picture (`frames` = 1), or of a video's frames, which have one size. The last frame
+/// is repeated until the number of frames is a multiple of temporal_patch. `processor` limits the pixels of
+/// each frame. For a video, the caller sets these limits to those of transformers' video processor.
 /// @throws Error (input) for an aspect ratio over 200, or too large a result
 QwenGrid qwen_grid(ImageSize image, const QwenProcessor& processor, std::int64_t frames = 1);
-/// Makes the patches of one picture, or of a video's frames. @throws what qwen_grid() throws, and Error
-/// (input) if there are no frames or if they differ in size
+/// Makes the patches of one picture, or of a video's frames. @throws Error (input) if there are no frames or
+/// if frames differ in size; what qwen_grid() throws
 Patches qwen_patches(std::span<const RgbImage> frames, const QwenProcessor& processor);
 
 /// An InternvlProcessor makes the grid of tiles with the nearest aspect ratio, followed by a thumbnail if
@@ -122,8 +123,8 @@ struct InternvlProcessor {
   std::int32_t max_tiles = 12;
   PixelScale scale = {1.0 / 255, {0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
 };
-/// Reads a preprocessor_config.json. It ignores crop_to_patches, because transformers' InternVLProcessor
-/// always crops (processing_internvl.py).
+/// Reads a preprocessor_config.json. Ignores its key crop_to_patches, because transformers' InternVLProcessor
+/// always cuts pictures into tiles (processing_internvl.py).
 InternvlProcessor parse_internvl_processor(std::string_view json, const std::string& file);
 
 std::int64_t internvl_tile_count(ImageSize image, const InternvlProcessor& processor);

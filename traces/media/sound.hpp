@@ -23,35 +23,37 @@ struct SoundShape {
   bool operator==(const SoundShape&) const = default;
 };
 
-/// Returns the shape of a WAV file from its headers. `bytes` is the whole file, because a file that ends
-/// before its samples is an error. Writers into a pipe leave the size ffffffff, which means up to the end of
-/// the file.
-/// @throws Error (input) for another format (such as RF64), samples that are neither PCM of 8, 16, 24 or 32
+/// Returns the shape of a WAV file from its headers. `bytes` must be the whole file, because a file that ends
+/// before its last sample is an error. A size of ffffffff, which programs leave if they write into a pipe,
+/// means that the samples extend to the end of the file.
+/// @throws Error (input) for other formats (such as RF64), samples that are neither PCM of 8, 16, 24 or 32
 /// bits nor 32-bit floats, no or over 64 channels, and sizes that do not fit together.
 SoundShape sound_shape(std::string_view bytes, const std::string& file);
 
-/// Checks that a sound has the models' sample rate. @throws Error (input) that says how to convert it
+/// Checks that a sound has the sample rate `rate`. @throws Error (input) that says how to convert the file
 void require_rate(const SoundShape& shape, const std::string& file, std::int32_t rate = kSoundRate);
 
-/// Returns the samples of a WAV file as the mean over channels, with full scale 1. Nothing is resampled.
-/// @throws what sound_shape() throws, and Error (input) for another rate and for floats that are not finite.
+/// Returns the samples of a WAV file, averaged over its channels and scaled so that full scale is 1. Does not
+/// resample.
+/// @throws Error (input) if the file's rate is not `rate`, and for floats that are not finite; what
+/// sound_shape() throws
 std::vector<float> decode_sound(std::string_view bytes, const std::string& file,
                                 std::int32_t rate = kSoundRate);
 
 /// MelOptions select a model's spectrum.
 struct MelOptions {
   std::int32_t bins = 128;   ///< 128 for Qwen2-Audio and Whisper large-v3, 80 for older models
-  bool pad_to_chunk = true;  ///< whether to pad with silence to kSoundChunk samples
+  bool pad_to_chunk = true;  ///< pad the sound with silence to kSoundChunk samples
 };
 
 inline constexpr std::int64_t kMelWindow = 400;               ///< samples in a frame
 inline constexpr std::int64_t kMelHop = 160;                  ///< samples between frame starts
 inline constexpr std::int64_t kSoundChunk = 30 * kSoundRate;  ///< samples that an encoder takes at once
 
-/// Reads the settings of a WhisperFeatureExtractor from a preprocessor_config.json. Missing keys get the
-/// supported values; if the number of bins is missing, it comes from `usual`.
-/// @throws Error (input) with `file` and key for another extractor, and for an unsupported rate, window, hop
-/// or padding
+/// Reads the settings of a WhisperFeatureExtractor from a preprocessor_config.json. A missing key stands for
+/// the supported value; a missing number of bins stands for `usual.bins`.
+/// @throws Error (input) with `file` and key for a different extractor, and for an unsupported rate, window,
+/// hop or padding
 MelOptions parse_sound_processor(std::string_view json, const std::string& file, const MelOptions& usual);
 
 /// A MelSpectrum has a frame for every kMelHop samples.
@@ -62,18 +64,19 @@ struct MelSpectrum {
   std::vector<float> values;      ///< [bins, frames]
 };
 
-/// Returns the spectrum that log_mel() makes of `samples` samples, without its values: only the numbers of
-/// bins, frames and valid frames.
-/// @throws the errors (input) that log_mel() throws.
+/// Returns a spectrum without values, with the numbers of frames and valid frames that log_mel() makes from
+/// `samples` samples.
+/// @throws what log_mel() throws
 MelSpectrum mel_shape(std::int64_t samples, const MelOptions& options);
 
 /// Returns the triangular filters between 0 and 8,000 Hz on Slaney's mel scale, each of area 1: [bins, 201].
 std::vector<double> mel_filters(std::int32_t bins);
 
 /// Returns the log-mel spectrum: (max(log10 p, m - 8) + 4) / 4, where p is the mel power, at least 1e-10, and
-/// m the max of log10 p. Frames have 400 samples under a Hann window; the sound is mirrored at both ends.
-/// @throws Error (input) for no samples or fewer than a frame's hop, bins outside 1 to 512, and, with
-/// padding, more than kSoundChunk samples: the caller cuts longer sounds.
+/// m is the maximum of log10 p. Each frame has 400 samples under a Hann window. The sound is mirrored at both
+/// ends.
+/// @throws Error (input) for fewer samples than a frame's hop, or none; for bins outside 1 to 512; and, with
+/// padding, for more than kSoundChunk samples: the caller must cut longer sounds.
 MelSpectrum log_mel(std::span<const float> samples, const MelOptions& options = {});
 
 }  // namespace dflop
