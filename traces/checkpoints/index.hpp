@@ -1,7 +1,7 @@
 // The index of a checkpoint says which pieces of which tensors each file in its folder holds.
 //
 //     step-00000050/
-//         rank-00000.safetensors   what rank 0 held, and so on
+//         rank-00000.safetensors   the values that rank 0 wrote
 //         rank-00003.safetensors
 //         checkpoint.json          the index, "dflop.checkpoint", version 2
 //
@@ -56,7 +56,7 @@ struct TensorPiece {
   bool operator==(const TensorPiece&) const = default;
 };
 
-/// A PiecedTensor is a whole tensor, divided into pieces: each value is in exactly one.
+/// A PiecedTensor is a whole tensor, divided into pieces. Each value is in exactly one piece.
 struct PiecedTensor {
   std::string name;
   TensorKind kind = TensorKind::weight;
@@ -75,18 +75,18 @@ struct CheckpointFile {
   bool operator==(const CheckpointFile&) const = default;
 };
 
-/// A CheckpointIndex holds all data, apart from tensor values, that training needs to resume exactly, or to
-/// detect that it cannot resume exactly.
+/// A CheckpointIndex holds everything, except the values of tensors, that training needs to resume exactly,
+/// or to detect that it cannot.
 struct CheckpointIndex : RunIdentity {
   std::int64_t step = 0;     ///< completed optimizer steps
   Dtype dtype = Dtype::f32;  ///< the type in which training computes
   std::string scheduler;
   std::int64_t samples_drawn = 0;
-  std::string plan;                              ///< a description of the plan
+  std::string plan;                              ///< description of the plan
   std::map<std::string, std::string> optimizer;  ///< option values by name; empty: unknown
   std::string kernels;  ///< the state of kernel selection, as JSON text; may be empty
-  /// This is "any" if a GPU added up attention's gradients in no fixed order, so that repeated steps may
-  /// differ; else it is empty.
+  /// "any" if a GPU added the sums of attention in no fixed order, so that repeated steps may differ; else
+  /// empty.
   std::string attention_sums;
   std::vector<CheckpointFile> files;
   std::vector<PiecedTensor> tensors;  ///< at most one for each kind and name
@@ -106,15 +106,16 @@ struct HeldPart {
   TensorBlock block;
   IndexRun values;  ///< range of the block's values; empty for a rank whose shard has none
   int rank = 0;
-  int stage = 0;    ///< the stage for which the rank holds it
-  int tp_rank = 0;  ///< the rank's tp rank in that stage
+  int stage = 0;    ///< the stage for which the rank holds the part
+  int tp_rank = 0;  ///< rank in the stage's tp group
 };
 
 /// Divides tensors among the files of the ranks, so that each value is written once, even if several ranks
 /// hold it. Sets the index's `files`, without sizes, and `tensors`. If several stages or tp ranks hold copies
-/// of a block, the first stage and its first tp rank write it; among equal parts, the first rank writes.
-/// @throws Error (internal) naming a tensor whose shape differs between ranks, or whose values are not each
-/// held once.
+/// of a block, the first tp rank of the first stage writes it. If several ranks still hold equal parts, the
+/// first of them writes.
+/// @throws Error (internal) naming a tensor whose shape differs between ranks, or of which a value would be
+/// written never or twice.
 void divide_among_files(std::span<const HeldPart> parts, CheckpointIndex& index);
 
 /// Returns the name of a rank's file, "rank-00003.safetensors".
@@ -123,7 +124,7 @@ std::string rank_file_name(int rank);
 /// Returns an index as text. Strings are written as UTF-8; invalid bytes become U+FFFD.
 std::string to_json(const CheckpointIndex& index);
 
-/// Reads an index. @throws Error (input) with `file` and key if the index has an unsupported version or is
+/// Reads an index. @throws Error (input) with `file` and key if the version is newer, if the index is
 /// damaged, or if a value of a tensor is in no piece or in two pieces.
 CheckpointIndex parse_checkpoint_index(std::string_view text, const std::string& file);
 

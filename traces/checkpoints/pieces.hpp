@@ -34,7 +34,7 @@ std::vector<PlacedPiece> pieces_of(const CheckpointIndex& index, std::size_t fil
 ///       for (...) writer.append(placed, values);
 ///     writer.finish();
 ///
-/// Append the pieces in the order of pieces(). Append each piece's values in order, in any number of parts.
+/// Append the values of each piece in their order, in any number of calls.
 class PieceWriter {
  public:
   /// Makes the file. The index must outlive the writer.
@@ -44,15 +44,15 @@ class PieceWriter {
 
   const std::vector<PlacedPiece>& pieces() const { return pieces_; }
 
-  /// Appends values. @throws Error (internal) for a piece out of order and for values beyond its end; Error
-  /// (output)
+  /// Appends values. @throws Error (internal) for a piece out of order and for values beyond the piece's end;
+  /// Error (output)
   template <typename Real>
   void append(const PlacedPiece& placed, std::span<const Real> values) {
     writer_.append(placed.piece->name, values);
   }
 
-  /// Completes the file, and returns its name, size and checksum when it is on disk. @throws Error (internal)
-  /// if values are missing; Error (output)
+  /// Finishes the file, waits until it is on disk, and returns its name, size and checksum.
+  /// @throws Error (internal) if values are missing; Error (output)
   CheckpointFile finish();
 
  private:
@@ -71,8 +71,8 @@ class CheckpointReader {
   const std::string& path() const { return folder_; }
   const CheckpointIndex& index() const { return index_; }
 
-  /// Checks that files are unchanged: all files or, if `counts` is set, those whose indices it selects. Reads
-  /// several files at once.
+  /// Verifies the checksums of all files, or only of those whose indices `counts` selects. Reads several
+  /// files at once.
   /// @throws Error (input) naming the first file, in the index's order, that is missing or has changed since
   /// it was written; what read() throws
   void verify(const std::function<bool(std::size_t)>& counts = {}) const;
@@ -80,11 +80,11 @@ class CheckpointReader {
   /// Returns the tensor of this kind and name. @throws Error (input) if there is none
   const PiecedTensor& at(TensorKind kind, std::string_view name) const;
 
-  /// Reads the values in `rows` and `columns` of a tensor of this checkpoint, row by row, from the pieces
-  /// that hold them.
-  /// @param out  receives the values; its size is the number of rows times the number of columns
+  /// Reads a block of `tensor`, which belongs to this checkpoint, from the pieces that hold it. Fills `out`
+  /// row by row.
+  /// @param out  must have rows.size() * columns.size() numbers
   /// @throws Error (input) naming a file that is missing, or that lacks a piece that the index lists; Error
-  /// (internal) for rows and columns that are not within the tensor, and for a wrong size of `out`
+  /// (internal) for rows or columns outside the tensor, and for a wrong size of `out`
   void read(const PiecedTensor& tensor, IndexRun rows, IndexRun columns, std::span<float> out) const;
   void read(const PiecedTensor& tensor, IndexRun rows, IndexRun columns, std::span<double> out) const;
 
