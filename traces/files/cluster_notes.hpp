@@ -27,10 +27,10 @@ inline constexpr NameTable<Grade, 4> kNames<Grade> = {{{Grade::unknown, "unknown
 /// ClusterNotes are a cluster file's notes on its figures.
 struct ClusterNotes {
   Grade grade = Grade::unknown;
-  std::optional<double> error = {};  ///< mean absolute relative error of iteration times
+  std::optional<double> error = {};  ///< mean absolute error of predicted iteration times, relative
   std::string of = {};               ///< the basis of `error`: what was measured, or why nothing was
-  /// By this fraction, the measured time from the begin of one step to the begin of the next exceeded the
-  /// simulated step time. It is empty if this was not measured.
+  /// The measured time from the begin of one step to the begin of the next exceeded the simulated time of a
+  /// step by this fraction of the simulated time; empty if it was not measured.
   std::optional<double> allowance = {};
   std::string allowance_source = {};  ///< what the allowance covers, and where it was measured
   /// Line rates are nominal, for one GPU in one direction.
@@ -49,11 +49,11 @@ inline constexpr std::string_view kLineRateKey = "line_rate_bytes_per_s";
 /// Reads the notes of a cluster's root; missing notes stay unknown. @throws Error (input) naming the key
 ClusterNotes read_cluster_notes(const JsonValue& root);
 
-/// Reads the notes from the text of a cluster's file. @throws Error (input) also for a text that does not
-/// describe a cluster
+/// Reads the notes from the text of a cluster's file. @throws Error (input) naming the key, also if the text
+/// is not a cluster
 ClusterNotes parse_cluster_notes(std::string_view json, const std::string& file);
 
-/// Returns "fitted, error 2.1 % (what was measured)".
+/// Returns a text such as "fitted, error 2.1 % (what was measured)".
 std::string describe(const ClusterNotes& notes);
 
 }  // namespace dflop

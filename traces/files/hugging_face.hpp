@@ -16,18 +16,18 @@ inline constexpr std::int64_t kLogitsAtOnce = std::int64_t{1} << 28;
 
 /// Reads the config.json of a Qwen2, Llama, LLaVA-OneVision, Qwen2.5-VL, InternVL (transformers' own form) or
 /// Qwen2-Audio model, as written by transformers 4 and 5: sizes, forms of layers, positions, connector.
-/// Missing keys get the default of their class. The model's name is `file`. An absent part, such as the
-/// encoder of a text LLM, has no layers. The LLM's head is tied to its embedding if the config of the text
-/// model or of the enclosing model says so, because released configs contradict themselves (LLaVA-OneVision
-/// 0.5B). As in transformers 5, it is not tied if the weights show otherwise.
+/// Missing keys get the defaults of transformers' classes. The model's name is `file`. An absent part, such
+/// as the encoder of a text LLM, has no layers. The LLM's head is tied to its embedding if the config of the
+/// text model or of the enclosing model says so, because released configs contradict themselves
+/// (LLaVA-OneVision 0.5B). As in transformers 5, weights that show otherwise take precedence.
 /// @param own_head  has_own_head() of the folder's weights, if known
-/// @throws Error (input) naming the key for another architecture or an unsupported setting, with the found
-/// and the expected value.
+/// @throws Error (input) naming the key for a different architecture or an unsupported setting, with the
+/// found and the expected value.
 ModelSpec parse_hugging_face(std::string_view json, const std::string& file,
                              std::optional<bool> own_head = {});
 
-/// Tells whether a config.json is in the form that OpenGVLab publishes for InternVL. Such a model needs the
-/// code next to its config.json in addition to transformers. @throws Error (input) if it is not a JSON object
+/// Tells whether a config.json is in the form that OpenGVLab publishes for InternVL, which needs the Python
+/// code in its folder in addition to transformers. @throws Error (input) if it is not a JSON object
 bool is_of_opengvlab(std::string_view json, const std::string& file);
 
 }  // namespace dflop

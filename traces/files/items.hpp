@@ -12,17 +12,17 @@ struct ItemList {
   std::vector<std::string> ids;
   std::vector<double> encoder_s;
   std::vector<double> llm_s;
-  std::vector<double> tokens;  ///< empty if the file lacks the column
+  std::vector<double> tokens;  ///< empty if the file lacks this column
 };
 
-/// An item has at most this time, in seconds, and at most this number of tokens.
+/// Each time of an item is at most kLongestItem seconds, and an item has at most kMaxItemTokens tokens.
 inline constexpr double kLongestItem = 1e9;
 inline constexpr double kMaxItemTokens = 1e12;
 
 /// Reads items in file order; columns may be in any order.
 /// @throws Error (input) naming file, row and column for a missing, unknown or repeated column, a row with a
-/// wrong number of fields, a time that is not a finite number >= 0, tokens that are not a whole number >= 0,
-/// an empty or repeated id; and for a file without items.
+/// different number of fields, a time that is not a finite number >= 0, tokens that are not a whole number >=
+/// 0, an empty or repeated id; and for a file without items.
 ItemList parse_items(std::string_view csv, const std::string& file);
 
 }  // namespace dflop

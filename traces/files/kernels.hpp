@@ -9,12 +9,12 @@
 
 namespace dflop {
 
-/// A KernelMachine identifies everything other than the calls that durations depend on. Durations are valid
-/// only on a machine for which all these fields are equal.
+/// A KernelMachine identifies everything, except the call, on which a kernel's duration depends. Durations
+/// are valid only on an equal machine.
 struct KernelMachine {
-  std::string device;           ///< the result of World::device_name()
+  std::string device;           ///< from World::device_name()
   std::int64_t processors = 0;  ///< multiprocessors of a GPU, or host cores available to the process
-  std::string software;         ///< driver and libraries; empty for none
+  std::string software;         ///< driver and libraries; empty if there are none
   std::string cpu;              ///< model of the host's processor
   std::string isa;              ///< instruction set that the kernels use
   std::int64_t threads = 1;     ///< per rank on a host device; 1 on other devices
@@ -30,11 +30,11 @@ struct KernelFile {
   bool operator==(const KernelFile&) const = default;
 };
 
-/// Returns the text of a file, version 1. Each row is one key of the table: a call in the middle of the key's
-/// buckets, then the count, mean and variance of each variant (ns, ns^2).
+/// Returns a file, version 1. It has a row for each key of the table: a call in the middle of the key's
+/// buckets, then the count, the mean (ns) and the variance (ns^2) of the durations of each variant.
 std::string to_json(const KernelFile& file);
 
-/// Reads a file. The numbers are bit-identical to the written ones. `file` names the text in errors.
+/// Reads a file. All values are bit-identical to the written ones. `file` names the text in errors.
 /// @throws Error (input) naming the key, for a text that is not such a file or is truncated
 KernelFile parse_kernel_file(std::string_view json, const std::string& file);
 
@@ -42,8 +42,8 @@ KernelFile parse_kernel_file(std::string_view json, const std::string& file);
 std::string kernels_hash(const KernelFile& file);
 
 /// Checks that a file's durations are valid on this machine.
-/// @throws Error (input) naming the key, the expected and the found value, if the file comes from a different
-/// machine, driver, library or set of variants
+/// @throws Error (input) naming the key, the expected and the found value, if the machine, driver, libraries
+/// or set of variants differ
 void require_valid(const KernelFile& found, const std::string& file, const KernelMachine& machine,
                    const VariantNames& names);
 

@@ -28,15 +28,15 @@ namespace dflop {
 /// An ExportedPlan is a plan in another program's form.
 struct ExportedPlan {
   std::string text;                 ///< contents of the file
-  std::vector<std::string> unsaid;  ///< settings the form cannot express, one a line; comments in the text
+  std::vector<std::string> unsaid;  ///< settings that the form cannot express; `text` lists them as comments
 };
 
 /// Returns Python text that builds a MegatronMIMOParallelismConfig for the plan's modules, "images" and
 /// "language", and defines dictionaries of arguments for TrainingConfig, TransformerConfig,
 /// DistributedDataParallelConfig and OptimizerConfig. If the form cannot express the plan's layers per stage,
-/// the text has the nearest layers that it can express. `where` names the plan in errors.
+/// the text has the nearest ones that the form can express. `where` names the plan in errors.
 /// @throws Error (infeasible) naming everything that keeps the plan from running in this form: a layout other
-/// than disaggregated, a tp that is not a power of 2 or does not divide a module's heads, dp's of which
+/// than disaggregated, a tp that is not a power of 2 or does not divide a module's heads, dp degrees of which
 /// neither divides the other, microbatches with different numbers of samples.
 ExportedPlan to_megatron_mimo(const Plan& plan, const ModelSpec& model, const std::string& where = "plan");
 
@@ -62,13 +62,14 @@ std::vector<std::string> head_obstacles(const Plan& plan, const ModelSpec& model
 /// Names frozen parts and LoRA in a plan, which neither form can express; empty if the plan trains all parts.
 std::vector<std::string> unsaid_of_trained(const Plan& plan);
 
-/// Returns comments for a shell or Python file: the plan it was made from, its purpose, and what it cannot
-/// express.
+/// Returns comments for a shell or Python file. They name the plan from which the file was made, the file's
+/// purpose, and the settings that it cannot express.
 std::string plan_comments(const Plan& plan, std::string_view form, const std::vector<std::string>& unsaid);
 
-/// Returns layers per stage that are equal on all stages between the first and the last, and nearest to
-/// `layers` by the sum of all differences. Among equally near results it takes the smallest max, then the
-/// fewest layers on the last stage. Every stage of `layers` and of the result has at least one layer.
+/// Returns a division of the same layers in which all stages between the first and the last have equally
+/// many. Of all such divisions, it is the nearest to `layers`, by the sum of absolute differences; ties go to
+/// the smallest max, then to the smallest last stage. Every stage has at least one layer, in `layers` and in
+/// the result.
 std::vector<int> with_equal_middle(const std::vector<int>& layers);
 
 }  // namespace dflop

@@ -22,7 +22,7 @@ std::string to_json(const Plan& plan);
 Plan parse_plan(std::string_view json, const std::string& file);
 
 /// Returns {"schema": "dflop.order", "version": 1, "placement": "round-robin" or "v", "ranks": [["F0", "B0"],
-/// ...]}: a list of steps for each pipeline rank, with the names that step_name() returns. The placement is
+/// ...]}: a list of steps for each pipeline rank. step_name() gives the names of the steps. The placement is
 /// written if ranks have several chunks.
 std::string to_json(const PipelineOrder& order);
 
@@ -34,9 +34,9 @@ PipelineOrder parse_order(std::string_view json, const std::string& file, const 
 /// A GridPlan is one plan of a grid, from a file or in short form.
 struct GridPlan {
   std::string name;
-  std::string file;  ///< path of a plan's file, relative to the grid's folder; empty: `plan`
-  /// This plan is complete except for the layers of its stages, which are empty because their number depends
-  /// on the model. A uniform plan has the same tp, pp and dp in both modules.
+  std::string file;  ///< path of a plan's file, relative to the grid's folder; empty: see `plan`
+  /// The plan in short form. It is complete except for the layers of its stages, which are empty because
+  /// their number depends on the model. A uniform plan has the same tp, pp and dp in both modules.
   Plan plan;
 
   bool operator==(const GridPlan&) const = default;
@@ -52,12 +52,12 @@ struct PlanGrid {
   bool operator==(const PlanGrid&) const = default;
 };
 
-/// Reads a grid (schema "dflop.grid", version 1). A plan in short form has `llm` {tp, pp, dp} and
-/// `microbatches`. An encoder with its own ranks has `encoder` {tp, pp, dp}; without `encoder`, one pipeline
-/// has both modules. With `encoder_share` the encoder's ranks share the LLM's GPUs. Optional keys are
-/// `schedule` (default 1f1b), `recomputation` (none), `zero1` (true) and `sequence_parallel` (false).
-/// @throws Error (input) naming the key, the expected and the found value; also for a gbs that leaves
-/// microbatches without a sample and for a repeated name.
+/// Reads a grid (schema "dflop.grid", version 1). A plan in short form has the keys `llm` {tp, pp, dp} and
+/// `microbatches`. The key `encoder` gives the encoder its own ranks; without it, one pipeline has both
+/// modules. With `encoder_share`, the encoder's ranks share the LLM's GPUs. Optional keys are `schedule`
+/// (default 1f1b), `recomputation` (none), `zero1` (true) and `sequence_parallel` (false).
+/// @throws Error (input) naming the key, the expected and the found value; also if the gbs leaves
+/// microbatches without a sample, or if a name is repeated.
 PlanGrid parse_plan_grid(std::string_view json, const std::string& file);
 
 }  // namespace dflop

@@ -16,7 +16,7 @@ namespace dflop {
 ///   "layout"       the plan's layout; if disaggregated, the encoder has its own dp ranks
 ///   "stages"       {encoder_layers, llm_layers, connector, embedding, head} of each stage
 ///   "groups"       {rank, ranks, stage, dp_rank, instructions: [[op, stage, microbatch, index], ...]}; the
-///                  index is a position in "messages" or "collectives"; -1: none
+///                  index points into messages or collectives; -1: none
 ///   "messages"     [source group, destination group, microbatch, 1 for activations or 0 for gradients,
 ///                  source row, destination row, rows, rows of the receiver's matrix]
 ///                  (core/program/message_rows.hpp)
@@ -27,7 +27,7 @@ namespace dflop {
 ///                  first output row of the sample, rows]: runs of a sample's encoder sequences that one rank
 ///                  encodes, in the order of the rank's microbatch
 ///
-/// @throws the errors (input) that message_rows() throws.
+/// @throws what message_rows() throws
 nlohmann::ordered_json program_json(const Iteration& iteration, const ModelSpec& model);
 
 /// Returns a file of schema "dflop.program", version 1, with the programs of iterations.

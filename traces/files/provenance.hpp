@@ -26,7 +26,7 @@ struct DataOrigin : Origin {
   std::int64_t samples = 0;
   std::vector<std::string> assumptions = {};  ///< made for records with missing values
   SampleCut cut = {};
-  std::string delay = {};  ///< how outliers changed the order of samples; empty: the order is as drawn
+  std::string delay = {};  ///< how outliers changed the order of samples; empty: not at all
 
   bool operator==(const DataOrigin&) const = default;
 };
@@ -36,9 +36,8 @@ struct MachineOrigin {
   std::string host;
   std::string processor;
   std::int64_t cores = 0;
-  /// This is the fraction of the processor's time that other processes took during a measurement. Only
-  /// measured results have it. Other results do not depend on it, and it would make their bytes differ
-  /// between runs.
+  /// The share of the processor's time that other processes took during the measurement. Only measured
+  /// results have it. Other results do not depend on it, and it would make their bytes differ between runs.
   std::optional<double> others = {};
 
   bool operator==(const MachineOrigin&) const = default;
@@ -56,25 +55,25 @@ struct Provenance {
   std::optional<DataOrigin> data = {};
   std::optional<std::int64_t> gbs = {};
   std::optional<std::uint64_t> seed = {};
-  std::optional<std::int64_t> first_iteration = {};  ///< of the run or batches, counting from 0
+  std::optional<std::int64_t> first_iteration = {};  ///< first iteration of the run or batches, from 0
   std::optional<MachineOrigin> machine = {};
 
   bool operator==(const Provenance&) const = default;
 };
 
-/// Returns the hash of an Origin's contents.
+/// Returns the hash of a file's contents, for Origin::hash.
 std::string content_hash(std::string_view contents);
 
-/// Returns `json`, the text of a JSON object, with the provenance added at its end under the key "made_by".
+/// Returns `json`, the text of a JSON object, with the key "made_by" added at its end.
 std::string with_provenance(std::string json, const Provenance& made_by);
 
-/// Reads the provenance under the key kMadeBy; nullopt if the file has none. Unknown keys from newer versions
+/// Reads the provenance under kMadeBy; returns nullopt if the file has none. Unknown keys from newer versions
 /// are ignored.
 /// @throws Error (input) naming the key of a value that has a wrong type.
 std::optional<Provenance> read_provenance(const JsonValue& root);
 
 /// Reads the provenance from a file's text. @throws Error (input) for a text that is not a JSON object; what
-/// read_provenance() throws.
+/// read_provenance() throws
 std::optional<Provenance> parse_provenance(std::string_view json, const std::string& file);
 
 /// Returns lines for people, such as "data       vision_mix.csv (2,000 samples, 41c2...)".

@@ -10,7 +10,7 @@ namespace dflop {
 struct RecipeEntry {
   std::string key;
   std::vector<std::string> values;  ///< one value, or the elements of a list
-  int line = 0;                     ///< of the key, counting from 1
+  int line = 0;                     ///< line of the key, counting from 1
 };
 
 /// Reads a flat map from keys to values or lists of values. All values are read as text; the command

@@ -32,9 +32,9 @@ struct ScheduleFile {
 std::string to_json(const ScheduleFile& schedule);
 
 /// Reads a schedule. The scheduler, the seed and the proven values of an iteration (status, c_max_s, bound_s,
-/// objective, bound_kind) may be missing, for example in handwritten files: numbers are then 0, and there is
-/// no bound. Version 1 had no objective and no kind of bound; such a file gets the published objective and a
-/// simple bound.
+/// objective, bound_kind) may be missing, for example in handwritten files. The value is then 0, and there is
+/// no bound. A file of version 1, which has neither objective nor bound_kind, is read with the published
+/// objective and a simple bound.
 /// @throws Error (input) naming the key; also if the file contradicts itself: an iteration whose size is not
 /// gbs, an index or a bin out of range, an empty bin, a bound above c_max, more attention pairs than tokens
 /// allow, encoder outputs without encoder work or beyond the LLM's tokens.
@@ -47,7 +47,7 @@ struct BinsOfIteration {
 };
 
 /// Reads bins of iterations 0, 1, ... from JSON or CSV. JSON is an array of arrays, one for each iteration,
-/// or one array of numbers for a single iteration. CSV has a header with the required column 'bin', the
+/// or one array of numbers for a single iteration. CSV has a header with the required column 'bin', and the
 /// optional columns 'iteration' (rising from 0; without it all rows belong to one iteration) and 'sample'
 /// (the id). Other columns are ignored.
 /// @throws Error (input) naming row and column, or the place in the JSON

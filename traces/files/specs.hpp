@@ -20,7 +20,7 @@ namespace dflop {
 /// connector that does not lead from the encoder to the LLM).
 ModelSpec parse_model(std::string_view json, const std::string& file);
 
-/// A FindCluster returns the preset with a given name. @throws Error for an unknown name
+/// A FindCluster returns the named preset. @throws Error for an unknown name
 using FindCluster = std::function<ClusterSpec(const std::string&)>;
 
 /// Reads a cluster of schema "dflop.cluster" with one node; the caller sets the number of nodes. Older files,
@@ -29,9 +29,9 @@ using FindCluster = std::function<ClusterSpec(const std::string&)>;
 /// file with "nodes" instead of "gpu" describes a whole cluster: one row for each group of nodes, with its
 /// count and its GPU, which is an object or the name of a preset that `find` knows. A row's kernel figures
 /// come from its own "software", else from the preset, else from the cluster's "software". The cluster's
-/// "software" also has the figures for messages and reductions; if it is missing, the first row's figures are
-/// used. Notes on how far figures can be trusted (traces/files/cluster_notes.hpp) are checked and ignored.
-/// @throws Error (input) also for a key that is both in "software" and in its older place, and for a
+/// "software" also has the figures for messages and reductions; without it, the first row's figures are used.
+/// Notes on how far figures can be trusted (traces/files/cluster_notes.hpp) are checked and ignored.
+/// @throws Error (input) also for a key that is both in "software" and at its older place, and for a
 /// bandwidth in two units
 ClusterSpec parse_cluster(std::string_view json, const std::string& file, const FindCluster& find = {});
 
@@ -50,8 +50,8 @@ std::string to_json(const ProfileTables& profile);
 
 /// Reads profile tables. Version 1 stores activations only for tp 1, outside the tables, and no buffers.
 /// `file` names the text in errors.
-/// @throws Error (input) naming the key, the expected and the found value; also for points that are not in
-/// ascending order.
+/// @throws Error (input) naming the key, the expected and the found value; also if the points of a table do
+/// not rise.
 ProfileTables parse_profile_tables(std::string_view json, const std::string& file);
 
 }  // namespace dflop

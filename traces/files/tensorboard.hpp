@@ -26,7 +26,7 @@ std::uint32_t crc32c(std::string_view bytes);
 /// Returns a TFRecord: the length in 8 bytes, its masked CRC-32C, the bytes, their masked CRC-32C.
 std::string tf_record(std::string_view bytes);
 
-/// Returns the Event that starts a file. @param wall_time  time since 1970
+/// Returns the Event that starts a file. @param wall_time time since 1970
 std::string version_event(Seconds wall_time);
 
 /// Returns the Event with the scalars of one step, which TensorBoard stores as float. @pre step >= 0

@@ -49,8 +49,8 @@ TimelineFile parse_timelines(std::string_view json, const std::string& file);
 /// Reads a file with exactly one iteration. @throws what parse_timelines() throws.
 Timeline parse_timeline(std::string_view json, const std::string& file);
 
-/// More events than this make the viewer slow. Beyond this limit only the first rank of each tp group is
-/// drawn; the group's other ranks do the same at the same time.
+/// More events than this make the viewer slow. Beyond this limit, to_perfetto() draws only the first rank of
+/// each tp group; the other ranks do the same at the same time.
 inline constexpr std::int64_t kMaxTraceEvents = 2'000'000;
 
 /// A PathSlice is a piece of the critical path of an iteration. Pieces of one iteration do not overlap.
