@@ -60,12 +60,12 @@ inline constexpr NameTable<Dtype, 22> kNames<Dtype> = {{{Dtype::f64, "F64"},
                                                         {Dtype::f6_e2m3, "F6_E2M3"},
                                                         {Dtype::f4, "F4"}}};
 
-/// Returns the bits of one number; numbers with less than 8 bits are packed without gaps.
+/// Returns the number of bits of one number; numbers with less than 8 bits are packed without gaps.
 int bits_of(Dtype dtype);
 
-/// Tells whether decode() knows the dtype: F64, F32, F16, BF16.
+/// Tells whether decode() supports the dtype: F64, F32, F16, BF16.
 bool is_decoded(Dtype dtype);
-/// Tells whether encode() knows the dtype: F64, F32, F16, BF16.
+/// Tells whether encode() supports the dtype: F64, F32, F16, BF16.
 bool is_encoded(Dtype dtype);
 
 /// Converts the numbers at `bytes`, which need no alignment, to the type of `out`. All conversions are exact

@@ -24,7 +24,7 @@ using WeightMap = std::map<std::string, std::string, std::less<>>;
 
 /// Reads an index: {"metadata": {...}, "weight_map": {tensor: file}}. The metadata are ignored, because sizes
 /// in published models are sometimes wrong.
-/// @throws Error (input) with `file` and key, also for a file in another folder.
+/// @throws Error (input) with `file` and key, also for a file outside the index's folder.
 WeightMap parse_weight_map(std::string_view text, const std::string& file);
 
 /// Returns the text of an index. `total_bytes` is the sum over all tensors.
@@ -36,11 +36,11 @@ struct Weight {
   const StoredTensor* tensor = nullptr;
 };
 
-/// A WeightsFolder may be read by several threads at once. If a folder has both a single file and several
-/// files with an index, the single file is used, as in the models' own library.
+/// A WeightsFolder reads the weights in a folder. Several threads may use it at once. If a folder has both
+/// kWeightsFile and kWeightsIndex, only kWeightsFile is read, as in transformers.
 class WeightsFolder {
  public:
-  /// Opens the single file, or reads the index and opens its files on first use.
+  /// Opens kWeightsFile, or reads kWeightsIndex and opens the files that it names on first use.
   /// @throws Error (input) if the folder has no weights, or only formats that run code when they are read
   /// (PyTorch's pickles); what SafetensorsFile and parse_weight_map() throw
   explicit WeightsFolder(const std::string& folder);
@@ -49,13 +49,13 @@ class WeightsFolder {
   /// Returns the names of all tensors, sorted.
   std::vector<std::string> names() const;
 
-  /// Opens all files, so that all errors show up at once. @throws what find() throws
+  /// Opens all files, so that errors show up early. @throws what find() throws
   void open_all() const;
 
-  /// Opens a tensor's file and returns the tensor; nullopt if there is none of this name. The result is valid
-  /// as long as the WeightsFolder.
+  /// Opens the file of the named tensor and returns the tensor, which lives as long as this object; nullopt
+  /// if there is no such tensor.
   /// @throws Error (input) for a missing file, a file that lacks a tensor of the index, or one with a tensor
-  /// that the index assigns to another file; what SafetensorsFile throws
+  /// that the index assigns to a different file; what SafetensorsFile throws
   std::optional<Weight> find(std::string_view name) const;
 
   /// Returns a tensor by name. @throws Error (input) if there is none; what find() throws

@@ -17,8 +17,8 @@
 
 namespace dflop {
 
-/// A header has at most this many bytes, as in the format's own library; larger values indicate another kind
-/// of file.
+/// A header has at most this many bytes, as in the format's own library. A larger value indicates that the
+/// file is not a safetensors file.
 inline constexpr std::uint64_t kLongestHeader = 100'000'000;
 
 /// A TensorShape is a tensor's name, type and shape, before it has a place in a file.
@@ -51,8 +51,8 @@ struct SafetensorsHeader {
   std::uint64_t file_bytes = 0;
 };
 
-/// Reads a header. `beginning` is the start of the file and must contain the whole header, if the file of
-/// `file_bytes` does. Memory use is proportional to the header's size.
+/// Reads a header. `beginning` is the start of a file of `file_bytes` bytes. It must contain the whole
+/// header, unless the file itself ends within the header. Memory use is proportional to the header's size.
 /// @throws Error (input) with `file`, the tensor and its place for anything that the format does not allow: a
 /// header that is longer than the file or kLongestHeader, is not UTF-8 or not a JSON object; a repeated name;
 /// shapes whose bytes do not match the offsets, or whose sizes overflow; data that overlap, leave gaps, or do
@@ -65,7 +65,7 @@ SafetensorsHeader parse_header(std::string_view beginning, std::uint64_t file_by
 /// require: sort wider dtypes before narrower ones.
 SafetensorsHeader lay_out(std::span<const TensorShape> tensors, const Metadata& metadata);
 
-/// Returns the size of a tensor's data in bytes. @throws Error (internal) if lay_out() would reject its shape
+/// Returns the size of a tensor's data in bytes. @throws Error (internal) for negative or overflowing sizes
 std::uint64_t stored_bytes(const TensorShape& tensor);
 
 /// Returns the bytes of a file before its data: the header's size, and the header padded with spaces to a

@@ -37,9 +37,9 @@ inline Block whole(const StoredTensor& tensor) {
 /// renaming, as StagedFile does, not in place.
 class Mapping {
  public:
-  /// Maps an open file, which may be closed afterwards. @throws Error (input) if it cannot be mapped
+  /// Maps a file, which may be closed afterwards. @throws Error (input) if it cannot be mapped
   explicit Mapping(const ReadableFile& file);
-  /// Opens and maps a file. @throws what ReadableFile and the other constructor throw
+  /// Opens and maps a file. @throws Error (input) if it cannot be mapped; what ReadableFile throws
   explicit Mapping(const std::string& path) : Mapping(ReadableFile(path)) {}
   ~Mapping();
   Mapping(const Mapping&) = delete;
@@ -47,8 +47,8 @@ class Mapping {
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
 
-  /// Releases the memory pages of a range, including those at its ends. They are loaded again on the next
-  /// access, most likely from the system's cache.
+  /// Releases all memory pages that overlap with a range. They are loaded again on the next access, most
+  /// likely from the system's cache.
   void drop(std::size_t begin, std::size_t size) const;
 
  private:
@@ -79,13 +79,13 @@ class SafetensorsFile {
   void drop_pages(const StoredTensor& tensor) const;
 
   /// Calls visit(bytes, numbers) for a block's numbers, row by row, a few MiB at a time. The bytes are valid
-  /// until visit() returns. Meanwhile another thread reads the next bytes.
-  /// @param tensor  a tensor of this file, with dtype F64, F32, F16 or BF16
+  /// until `visit` returns. Meanwhile, another thread reads the next bytes.
+  /// @param tensor  one of this file, F64, F32, F16 or BF16
   /// @throws Error (input) with the file and tensor for other dtypes, and for a block outside the tensor
   void visit_block(const StoredTensor& tensor, const Block& block,
                    const std::function<void(const std::byte* bytes, std::size_t numbers)>& visit) const;
-  /// Writes the numbers of a block, row by row, to `out`, as decode() converts them.
-  /// @param out  receives the numbers; its size is the number of numbers in the block
+  /// Converts the numbers of a block with decode() and writes them to `out`, row by row.
+  /// @param out  as many numbers as the block has
   /// @throws what visit_block() throws; Error (internal) for a wrong size of `out`
   void read_block(const StoredTensor& tensor, const Block& block, std::span<float> out) const;
   void read_block(const StoredTensor& tensor, const Block& block, std::span<double> out) const;

@@ -1,5 +1,5 @@
-// This file writes weights in pieces: tensors are declared first and then appended, so they are never all in
-// memory.
+// This file writes weights in pieces. The caller declares all tensors first and then appends their data, so
+// that the tensors are never all in memory.
 #pragma once
 
 #include <cstddef>
@@ -41,8 +41,9 @@ class SafetensorsWriter {
   /// Appends bytes unchanged.
   /// @throws Error (internal) for a tensor out of order, and for more bytes than it has left; Error (output)
   void append(std::string_view tensor, std::span<const std::byte> bytes);
-  /// Appends numbers, which encode() converts to the tensor's dtype. @throws what append() of bytes throws;
-  /// Error (internal) for a dtype that encode() does not support
+  /// Appends numbers, converted by encode() to the tensor's dtype. @throws Error (internal) for a tensor out
+  /// of order, for more numbers than it has left, and for a dtype that encode() does not support; Error
+  /// (output)
   void append(std::string_view tensor, std::span<const float> numbers);
   void append(std::string_view tensor, std::span<const double> numbers);
 
@@ -65,7 +66,7 @@ class SafetensorsWriter {
   void append_numbers(std::string_view tensor, std::span<const Real> numbers);
   /// Returns the next tensor. @throws Error (internal) if it is not `tensor`
   const StoredTensor& in_turn(std::string_view tensor) const;
-  /// Counts bytes of the next tensor, and moves on when it is complete.
+  /// Counts written bytes of the next tensor, and moves on when it is complete.
   /// @throws Error (internal) for more bytes than the tensor has left
   void count(std::uint64_t bytes);
   void pass_finished();
@@ -81,12 +82,12 @@ class SafetensorsWriter {
   std::vector<std::byte> buffer_;
   std::size_t filled_ = 0;     // bytes in the buffer
   std::size_t turn_ = 0;       // the next tensor
-  std::uint64_t counted_ = 0;  // appended bytes of the next tensor
+  std::uint64_t counted_ = 0;  // bytes of the next tensor that were appended
   bool is_complete_ = false;
 };
 
-/// Divides tensors into files like the models' own library, and returns the number of tensors in each file: a
-/// file ends before the tensor that would make it exceed `most_bytes` of data.
+/// Divides tensors into files as transformers does, and returns the number of tensors in each file. A file
+/// ends before the tensor that would make its data exceed `most_bytes`.
 std::vector<std::size_t> divide_into_files(std::span<const TensorShape> tensors, std::uint64_t most_bytes);
 
 /// A file of a folder has at most this many bytes of data, unless a single tensor is larger. Most published
@@ -94,7 +95,7 @@ std::vector<std::size_t> divide_into_files(std::span<const TensorShape> tensors,
 inline constexpr std::uint64_t kMaxFileBytes = 5'000'000'000;
 
 /// A WeightsWriter writes a folder's weights in the layout of WeightsFolder: one file, or several and their
-/// index. The files appear together at the end. Use it like SafetensorsWriter.
+/// index. The files get their final names together, in finish(). Use it like SafetensorsWriter.
 class WeightsWriter {
  public:
   /// Begins the first file. The folder must exist.
@@ -103,14 +104,14 @@ class WeightsWriter {
   WeightsWriter(const std::string& folder, std::vector<TensorShape> tensors,
                 const WriterOptions& options = {}, std::uint64_t most_file_bytes = kMaxFileBytes);
 
-  /// Appends like SafetensorsWriter.
+  /// Appends like SafetensorsWriter::append().
   template <typename Value>
   void append(std::string_view tensor, std::span<const Value> values) {
     current().append(tensor, values);
   }
 
-  /// Completes all files and gives them their final names. @throws what SafetensorsWriter::finish() throws;
-  /// only renaming can leave some files done and others not
+  /// Completes all files and gives them their final names. @throws what SafetensorsWriter::finish() throws.
+  /// Only a failure of renaming can leave some files with their final names and others without.
   void finish();
 
  private:
