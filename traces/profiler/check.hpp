@@ -21,7 +21,7 @@ enum class KinetoFindingKind : std::uint8_t {
   empty_step,          ///< a step that launched nothing
   missing_collective,  ///< a collective or message that another rank of its group lacks
   unequal_collective,  ///< a collective whose types or sizes differ between ranks
-  sequence_gap,        ///< missing sequence numbers of a process group
+  sequence_gap,        ///< sequence numbers that a process group lacks
   unaligned_clocks,    ///< collectives end earlier on one rank than on another, or clocks cannot be compared
   truncated_profile,   ///< steps that the record truncates or lacks, or work outside all steps
   no_device_activity,  ///< a trace without kernels and copies
@@ -37,7 +37,7 @@ enum class KinetoFindingKind : std::uint8_t {
   unplaced_message,    ///< a message that belongs to no forward or backward
   unmatched_message,   ///< a message whose other end is missing or ambiguous
   unlike_plan,         ///< a step whose ranks, stages or messages differ from its stated plan
-  inconsistent_step,   ///< a step whose replay takes another time than the recording
+  inconsistent_step,   ///< a step whose replayed and recorded times differ
   joint_ranges,        ///< ranks that meet inside their compute ranges, where one waits for another
 };
 inline constexpr int kKinetoFindingKinds = 24;
@@ -51,7 +51,7 @@ std::string_view explanation(KinetoFindingKind kind);
 /// which rank waits for which, and how long transfers take.
 bool misleads_what_ifs(KinetoFindingKind kind);
 
-/// A KinetoFinding is one error or doubt, and its place.
+/// A KinetoFinding is one error or doubtful datum, and its place.
 struct KinetoFinding {
   KinetoFindingKind kind = KinetoFindingKind::acausal;
   std::size_t event = 0;  ///< index in traceEvents of the file
@@ -59,14 +59,15 @@ struct KinetoFinding {
   std::string text;       ///< what was expected and what was found
 };
 
-/// Returns "file: traceEvents[3] 'name'".
+/// Returns an event's place for findings: "file: traceEvents[3] 'name'".
 std::string kineto_place(const KinetoTrace& trace, std::size_t event, const std::string& name);
 
 /// Clocks with at most this offset count as aligned: collectives end on all ranks within some tens of
 /// microseconds. With larger offsets, collectives that are joined by their times may be joined wrongly.
 inline constexpr Nanoseconds kAlignedClocks{50'000};
 
-/// If a clock's spread exceeds this, one offset cannot align it, and waits are wrong by about the spread.
+/// If a clock's spread (KinetoClock) exceeds this, a single offset cannot align the clock, and waits are
+/// wrong by up to the spread.
 inline constexpr Nanoseconds kMaxClockSpread{500'000};
 
 /// Returns all findings except stragglers, ordered by trace, then by kind, then by time.

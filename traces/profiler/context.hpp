@@ -15,14 +15,14 @@
 namespace dflop {
 
 /// Returns the operation of a kernel of NCCL ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL": "AllReduce") or
-/// DeepEP ("deep_ep::internode::dispatch<...>": "dispatch"); nullopt for another kernel.
+/// DeepEP ("deep_ep::internode::dispatch<...>": "dispatch"); nullopt for other kernels.
 std::optional<std::string> communication_name(std::string_view kernel);
 
 /// Returns the size of an element from PyTorch's name of its type, for process groups ("BFloat16") or
 /// operations ("c10::BFloat16", "long int"); nullopt for an unknown name.
 std::optional<Bytes> kineto_element_size(std::string_view dtype);
 
-/// Returns the bytes of all inputs of an operation; nullopt if a type or shape is unknown.
+/// Returns the total bytes of all inputs of an operation; nullopt if a type or shape is unknown.
 std::optional<Bytes> kineto_input_bytes(const KinetoEvent& event);
 
 /// A KinetoMarkKind is the kind of a KinetoMark.
@@ -40,7 +40,7 @@ struct KinetoMark {
   Nanoseconds start{0};
   Nanoseconds end{0};
   KinetoMarkKind kind = KinetoMarkKind::forward;
-  std::int32_t annotation = -1;  ///< index in the caller's list of collectives; -1: not a collective
+  std::int32_t annotation = -1;  ///< for a collective: index into the caller's list of annotations
 };
 
 /// A KinetoContext is the classification of a launch by the ranges around it.

@@ -12,7 +12,7 @@
 
 namespace dflop {
 
-/// A KinetoCategory is an event's category ("cat"); unused categories are `other`.
+/// A KinetoCategory is an event's category ("cat"). Categories that dflop does not use are `other`.
 enum class KinetoCategory : std::uint8_t {
   cpu_op,
   annotation,  ///< user_annotation
@@ -62,11 +62,13 @@ struct KinetoHeader {
   std::optional<std::int64_t> world_size;
   Nanoseconds base_time{0};  ///< baseTimeNanoseconds; 0 in old traces, whose times are absolute
   bool fractions = false;    ///< whether any time has decimals; if not, times are exact only to a microsecond
-  /// The ranks of each process group, by rank in the group (distributedInfo.pg_config).
+  /// For each process group: its global ranks, in the order of their ranks in the group
+  /// (distributedInfo.pg_config).
   std::vector<std::vector<std::int32_t>> process_groups;
 };
 
-/// Passes each event to `take`, in the order of the file. Unused keys may have any value.
+/// Passes each event to `take`, in the order of the file. Keys that KinetoEvent does not hold may have any
+/// value.
 /// @throws Error (input) naming the event's index and name, and the key, for a complete event without ts, dur
 /// or name, a negative duration, a number out of range, or a value of a wrong type in a used key; and for
 /// text that is not JSON or has no traceEvents.

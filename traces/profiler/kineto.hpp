@@ -59,7 +59,8 @@ struct KinetoActivity {
   std::int32_t name = 0;  ///< index into KinetoTrace::names
   KinetoWork work = KinetoWork::compute;
   KinetoPhase phase = KinetoPhase::other;
-  std::int32_t step = -1;        ///< index in KinetoTrace::steps, found from its launch, else from its start
+  std::int32_t step =
+      -1;  ///< index into KinetoTrace::steps, that of its launch or, without one, at its start
   std::int32_t collective = -1;  ///< index into KinetoTrace::collectives
   std::int32_t launch = -1;      ///< index into KinetoTrace::launches
   Nanoseconds start{0};
@@ -97,9 +98,9 @@ struct KinetoHostMessage {
   std::int64_t tag = 0;
   std::int64_t thread = 0;
   Nanoseconds start{0};  ///< of the call
-  /// At this time, the message had arrived or left at the latest. It is the end of the range "gloo:recv" or
-  /// "gloo:send", which ends when somebody has waited for the message. Without such a range, it is the end of
-  /// the call.
+  /// The latest time at which the message can have arrived or left: the end of the range "gloo:recv" or
+  /// "gloo:send", which lasts until somebody has waited for the message. Without such a range, the end of the
+  /// call.
   Nanoseconds end{0};
   bool is_awaited = false;     ///< whether it has a range "gloo:recv" or "gloo:send"
   std::optional<Bytes> bytes;  ///< from the shapes of that range
@@ -111,8 +112,8 @@ struct KinetoHostReduction {
   std::int64_t thread = 0;
   Nanoseconds start{0};  ///< of the call
   Nanoseconds end{0};
-  /// The rank took part in the reduction during this time, the range "gloo:all_reduce"; nullopt if there is
-  /// no such range.
+  /// Begin and end of the range "gloo:all_reduce", in which the rank took part; nullopt if there is no such
+  /// range.
   std::optional<Nanoseconds> run_start;
   std::optional<Nanoseconds> run_end;
   std::optional<std::int64_t> elements;
@@ -138,13 +139,13 @@ struct KinetoTrace {
   std::vector<std::size_t> unread_ranges;     ///< events whose names look like ranges but cannot be read
   std::vector<KinetoHostMessage> messages;    ///< by start
   std::vector<KinetoHostReduction> reductions;            ///< by start
-  std::vector<std::vector<std::int32_t>> process_groups;  ///< ranks by their number in the group
+  std::vector<std::vector<std::int32_t>> process_groups;  ///< global ranks of each, by rank in it
 };
 
 /// Reads a trace of torch.profiler, as written by export_chrome_trace(): events of the categories cpu_op,
 /// user_annotation, cuda_runtime, cuda_driver, kernel, gpu_memcpy and gpu_memset; everything else is ignored.
-/// @throws what read_kineto_events() throws, and Error (input) if the events are more than 13 days apart, if
-/// none is of these categories, or if the world size is too small for the rank or a process group.
+/// @throws Error (input) if events are more than 13 days apart, if no event has one of these categories, or
+/// if the world size is too small for the rank or a process group; what read_kineto_events() throws
 KinetoTrace parse_kineto(std::string_view json, const std::string& file);
 
 }  // namespace dflop

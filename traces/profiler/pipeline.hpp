@@ -18,7 +18,7 @@ struct PipelineStep {
   std::int64_t number = 0;  ///< N of ProfilerStep#N; 0 if steps are not marked
   Timeline timeline;
   std::int64_t messages = 0;
-  std::int64_t known = 0;  ///< messages whose receiver was already waiting when they arrived
+  std::int64_t known = 0;  ///< messages that arrived while their receiver was waiting
   Nanoseconds typical{0};  ///< median transfer time of the known messages
   Nanoseconds longest{0};
   std::set<std::vector<std::int32_t>> joint =
@@ -28,27 +28,27 @@ struct PipelineStep {
 struct PipelineImport {
   std::vector<PipelineStep> steps;      ///< rising; only steps in which every event has its place
   std::vector<KinetoFinding> findings;  ///< events without a place, and why a step is left out
-  /// For timelines from ranges, this is the max time during which some ranks are in a step while others are
-  /// still in the previous one.
+  /// The max time for which, according to ranges, some ranks are in a step while others are still in the
+  /// previous step.
   Nanoseconds overlap{0};
 };
 
 /// Tells whether any trace has ranges of a pipeline's steps.
 bool has_pipeline_ranges(const std::vector<KinetoTrace>& traces);
 
-/// Makes timelines from the host's ranges. Each rank is a group; compute comes from its ranges, and messages
-/// from the calls of c10d::send and c10d::recv_ or, if these are not recorded, from the ranges of sends and
-/// receives. A message belongs to the range around it, else to the forward or backward before a send or after
-/// a receive. Its two ends are matched by direction, microbatch, tag, bytes and the ranks of their process
-/// group.
+/// Makes timelines from the host's ranges. Each rank is a group. Its ranges give the compute. Its calls of
+/// c10d::send and c10d::recv_ give the messages or, if these calls are not recorded, the ranges of sends and
+/// receives do. A message belongs to the range around it, else to the forward or backward before a send or
+/// after a receive. Its two ends are matched by direction, microbatch, tag, bytes and the ranks of their
+/// process group.
 ///
 /// A receive ends when somebody waits for it, not when the data arrive. So an arrival is known only if the
-/// receiver was already waiting. Otherwise the message takes the typical time of the known ones, and arrives
-/// no later than the end of its receive.
+/// receiver was already waiting. Any other message takes the typical time of the messages with known
+/// arrivals, and arrives no later than the end of its receive.
 ///
-/// If ranks begin steps notably earlier than others end the previous one, a rank's step begins at the end of
-/// its own previous step, and the makespan is from the last rank's end of the previous step to the last
-/// rank's end of this one, so that no time counts twice.
+/// Some ranks may begin a step notably before others end the previous step. Then each rank's step begins at
+/// the end of its own previous step, and the makespan lasts from the last rank's end of the previous step to
+/// the last rank's end of this step, so that no time counts twice.
 ///
 /// A rank's time between ranges counts toward the following range, unless the rank waits. Memory, shapes of
 /// stages and bytes of reductions are not recorded.

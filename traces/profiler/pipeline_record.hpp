@@ -28,11 +28,11 @@ struct PipelineAct {
   std::int32_t microbatch = -1;
   Nanoseconds called{0};    ///< when the range began on the host; all times here use the common clock
   Nanoseconds returned{0};  ///< when the range ended on the host
-  /// If a device was recorded, this is the time of the kernels that were launched inside the range, else the
-  /// time of the range. Waits inside the range are removed later.
+  /// Begin and end of the kernels that were launched inside the range or, if no device was recorded, of the
+  /// range. Later functions remove waits inside the range.
   Nanoseconds start{0};
   Nanoseconds end{0};
-  std::vector<std::size_t> receives{};  ///< indices of the halves that it needs, in order of their calls
+  std::vector<std::size_t> receives{};  ///< PipelineHalfs that it needs, in order of their calls
   std::size_t reduction = kNoIndex;
 };
 
@@ -49,7 +49,7 @@ struct PipelineHalf {
   Nanoseconds awaited{0};  ///< the earliest time of a wait for it: the begin of its range, else `start`
   Nanoseconds end{0};      ///< for a receive: the latest possible arrival of the data
   bool is_awaited = false;
-  bool is_kernel = false;  ///< whether `end` is the arrival of the data, regardless of waiting
+  bool is_kernel = false;  ///< `end` is the arrival of the data, even if nobody waited
   std::optional<Bytes> bytes{};
   std::optional<std::int32_t> global_peer{};
   std::optional<std::int32_t> group_peer{};  ///< rank in a process group
@@ -68,7 +68,7 @@ struct PipelineReduction {
   Nanoseconds start{0};
   Nanoseconds end{0};
   bool overlaps = false;  ///< begun by an all_reduce_start
-  bool end_known = true;  ///< if false, `end` is the time at which the result was requested
+  bool end_known = true;  ///< if false, `end` is when the result was requested
   std::optional<Bytes> bytes{};
   std::vector<std::int32_t> participants{};  ///< global ranks; empty if the trace does not say
   std::optional<std::int32_t> message{};     ///< message number given by its range
@@ -94,8 +94,8 @@ struct PipelineRank {
   std::vector<const KinetoRange*> ranges{};
   std::vector<PipelineKernel> kernels{};
   std::vector<PipelineAct> acts{};
-  /// During these intervals, the rank only waits, according to its ranges; if a device was recorded, its
-  /// messages are in transit.
+  /// Intervals in which the rank only waits, according to its ranges. If a device was recorded: intervals in
+  /// which its messages are in transit.
   std::vector<PipelineInterval> waits{};
   std::vector<std::size_t> halves{};  ///< in order of their calls
   Nanoseconds ahead{0};  ///< how far its clock is ahead of the first rank's, judged by its messages
@@ -127,7 +127,7 @@ struct PipelineRecord {
            const std::string& text);
   void add(KinetoFindingKind kind, const PipelineRank& rank, const std::string& text);
 
-  /// Returns the time range of the step in a trace: the whole trace if steps are not marked.
+  /// Returns the time range of the step in a trace; if steps are not marked, the whole trace.
   PipelineInterval window_of(const KinetoTrace& trace) const;
 
   template <typename T>
@@ -154,7 +154,7 @@ inline bool gathers(const std::string& name) {
          name.find("toall") != std::string::npos;
 }
 
-/// Returns "forward stage=1 mb=0".
+/// Returns a range's name for findings, such as "forward stage=1 mb=0".
 std::string name_of(const KinetoRange& range);
 
 /// Reads ranges and kernels. Checks that every rank has each forward and its backward exactly once, and that
@@ -181,14 +181,15 @@ void read_reductions(PipelineRecord& record);
 /// Matches reductions by their participants and order. @pre read_reductions()
 void join_reductions(PipelineRecord& record);
 
-/// Returns the time at which each rank ends the step. @pre all functions above have filled the record
+/// Returns when each rank ends the step. @pre set_arrivals() and join_reductions()
 std::vector<Nanoseconds> rank_ends(const PipelineRecord& record);
 
-/// Returns the record as a timeline. Without `ends_before` all ranks begin together. Otherwise a rank begins
-/// at the end of its previous step, given by these times, and its time until its first range counts toward
-/// that range, unless it waits; the makespan is from the last rank's previous end to the last rank's end of
-/// this step. If `ends_before` is empty, the ends are unknown: a rank then begins as early as its activities
-/// allow. @pre all of the above
+/// Returns the record as a timeline. If `ends_before` is null, all ranks begin together. Otherwise it gives
+/// the end of each rank's previous step, where the rank then begins. The rank's time until its first range
+/// counts toward that range, unless the rank waits. The makespan lasts from the last rank's end of the
+/// previous step to the last rank's end of this step. If the vector is empty, the previous ends are unknown,
+/// and a rank begins as early as its activities allow.
+/// @pre set_arrivals() and join_reductions()
 Timeline pipeline_timeline(const PipelineRecord& record,
                            const std::vector<Nanoseconds>* ends_before = nullptr);
 

@@ -28,11 +28,11 @@ enum class KinetoRangeKind : std::uint8_t {
   receive,           ///< the input of the following forward or backward
   reshard_send,      ///< a send between ranks of different dp
   reshard_receive,
-  all_reduce,        ///< a stage's gradients
-  all_reduce_start,  ///< the same, overlapping with compute
+  all_reduce,        ///< sum of a stage's gradients
+  all_reduce_start,  ///< begin of an all_reduce that overlaps with compute
   all_reduce_wait,
   optimizer_step,
-  wait,  ///< a wait for messages that were sent or requested before
+  wait,  ///< for messages whose send or receive was called earlier
 };
 
 template <>

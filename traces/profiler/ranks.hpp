@@ -16,18 +16,19 @@ struct KinetoExchange {
     std::size_t collective = 0;  ///< index into that trace's collectives
   };
   std::vector<End> ends;  ///< of different traces, in their order
-  bool recorded = false;  ///< matched by recorded groups and numbers; else by name and time
+  bool recorded = false;  ///< matched by recorded groups and numbers; if false, by name and time
 };
 
 /// A KinetoClock says how far one rank's clock is ahead of the first rank's.
 struct KinetoClock {
   Nanoseconds offset{0};
-  Nanoseconds spread{0};    ///< median absolute deviation of the end differences from their median
+  Nanoseconds spread{0};    ///< median absolute deviation of the differences between ends
   std::size_t matches = 0;  ///< exchanges used for the estimate; 0: unknown, and the offset is 0
 };
 
-/// A KinetoShare is one rank's part of an exchange. Communication kernels include the wait for other ranks;
-/// the last rank to arrive shows how long the transfer itself takes.
+/// A KinetoShare is one rank's part of an exchange. The time of a communication kernel includes the wait for
+/// other ranks. So the kernel of the last rank to arrive, the shortest, shows how long the transfer itself
+/// takes.
 struct KinetoShare {
   std::optional<Nanoseconds> transfer;  ///< the shortest kernel of the exchange; empty if it has one end
   std::size_t exchange = 0;
@@ -46,16 +47,16 @@ struct KinetoRanks {
 };
 
 /// Renumbers steps so that ranks that share collectives use the same numbers, following the majority. If
-/// ranks started counting at different steps, their numbers differ by a constant. If no constant gives all
-/// ends of a collective the same step number, they stay in different steps.
+/// ranks started counting at different steps, their numbers differ by a constant, which is subtracted. If no
+/// constant gives all ends of a collective the same step number, they keep different ones.
 void align_steps(std::vector<KinetoTrace>& traces);
 
 /// Matches the communication of the traces and estimates their clocks.
 ///
 /// Collectives are matched by process group and sequence number, messages by group, source, destination and
-/// their order within a step. If a trace lacks these (older versions of PyTorch), kernels of the same name
-/// that overlap in time are matched, by their ends; that requires clocks that differ by less than a kernel's
-/// duration.
+/// their order within a step. If a trace lacks this information (older versions of PyTorch), kernels of the
+/// same name that overlap in time are matched by their ends. That requires clocks that differ by less than a
+/// kernel's duration.
 ///
 /// A collective ends on all its ranks at once, so a rank's clock offset is the median difference between the
 /// ends of the exchanges that it shares with already aligned ranks, beginning with the first rank.

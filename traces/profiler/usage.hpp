@@ -14,8 +14,8 @@
 namespace dflop {
 
 /// A KinetoWindow is the part of a trace's device time that belongs to a step: from the first activity that
-/// the step launched to the first activity that the next step launched. The last step's window ends with its
-/// last activity. Without steps, one window covers everything.
+/// the step launched to the first activity of the next step. The last window ends with the last activity of
+/// its step. If the trace has no steps, one window covers everything.
 struct KinetoWindow {
   std::int32_t step = -1;  ///< index into KinetoTrace::steps; -1 without steps
   Nanoseconds begin{0};
@@ -63,10 +63,10 @@ struct KinetoGroupUsage {
   std::string name;
   std::int64_t group_size = 0;  ///< 0: unknown
   std::int64_t count = 0;
-  std::int64_t matched = 0;    ///< number whose end on another rank is known
+  std::int64_t matched = 0;    ///< operations whose end on another rank is known
   std::optional<Bytes> bytes;  ///< sum; empty if any is unknown
   Nanoseconds time{0};         ///< sum of the kernels' times
-  Nanoseconds transfer{0};     ///< sum over the matched operations, whose time is transfer + wait
+  Nanoseconds transfer{0};     ///< of the matched operations; transfer + wait = their time
   Nanoseconds wait{0};
   std::optional<Bytes> matched_bytes;
 };
@@ -87,14 +87,14 @@ Nanoseconds collective_wait(const KinetoTrace& trace, const std::vector<KinetoSh
 /// the order of ranks, on the aligned clock.
 ///
 /// The compute stream of a rank is the one with the most compute time. Its contiguous kernels of one phase
-/// become one span (forward, backward, optimizer_step), numbered within the step as microbatch; a kernel of
-/// unknown phase ends a span and makes none. Messages whose direction is known become send and receive spans;
-/// all other communication becomes all_reduce spans, which begin no earlier than the previous one ends. Spans
-/// end with the step. In the usage, busy is the time of compute kernels on all streams, wait is communication
-/// outside of it, bubble is the rest of the makespan, and transfer is the time with any communication; memory
-/// is not recorded.
-/// @throws Error (input) naming the file if there are no steps with kernels, a trace has no rank, or two have
-/// the same rank.
+/// become one span (forward, backward, optimizer_step), whose microbatch is its number within the step. A
+/// kernel without a known phase ends a span and belongs to none. Messages whose direction is known become
+/// send and receive spans. All other communication becomes all_reduce spans, each of which begins no earlier
+/// than the previous one ends. All spans end within the step. In the usage, busy is the time of compute
+/// kernels on all streams, wait is the time of communication without such kernels, bubble is the rest of the
+/// makespan, and transfer is the time with any communication. Memory is not recorded.
+/// @throws Error (input) naming the file if there are no steps with kernels, if a trace has no rank, or if
+/// two traces have the same rank.
 std::vector<Timeline> to_timelines(const std::vector<KinetoTrace>& traces, const KinetoRanks& ranks);
 
 }  // namespace dflop
