@@ -37,7 +37,7 @@ struct TruthRow {
   int micro_batch = 1;   ///< sequences
   int microbatches = 1;  ///< number per iteration and dp rank
   Seconds iteration{0};
-  std::optional<Bytes> peak_memory_max_rank;  ///< allocated memory, on the rank that allocated the most
+  std::optional<Bytes> peak_memory_max_rank;  ///< max allocated bytes, on the rank with the largest
   std::optional<Bytes> peak_memory_min_rank;
 
   int gpus() const { return tp * dp * pp; }
@@ -61,7 +61,7 @@ struct TruthSet {
 /// does not divide, heads that do not divide hidden or that tp does not divide, and for a file without rows.
 TruthSet parse_ground_truth(std::string_view csv, const std::string& file);
 
-/// Reads a file. @throws what parse_ground_truth() throws, and Error (input) if the file cannot be read.
+/// Reads a file. @throws Error (input) if the file cannot be read; what parse_ground_truth() throws
 TruthSet read_ground_truth(const std::string& path);
 
 }  // namespace dflop

@@ -13,9 +13,9 @@
 namespace dflop {
 
 /// A Histogram counts values: counts[i] of them lie in [edges[i], edges[i + 1]). Edges are powers of two. A
-/// narrow range also has edges at 1.5 times a power, or at 1.25, 1.5 and 1.75 times a power. A wide range has
-/// edges only at every k-th power. There are at most 20 bins, and one more bin, [0, first power), if a value
-/// is below the first power.
+/// narrow range has additional edges at 1.5, or at 1.25, 1.5 and 1.75, times each power. A wide range has
+/// only every k-th power. There are at most 20 bins, plus the bin [0, first power) if a value is below the
+/// first power.
 struct Histogram {
   std::vector<double> edges;
   std::vector<std::int64_t> counts;
@@ -47,9 +47,10 @@ struct DataProfile {
 /// Summarizes values. @throws Error (internal) for a value that is negative or not finite.
 Series summarize(std::string name, std::vector<double> values);
 
-/// Describes a data set. `flop_ratio`: encoder FLOP / LLM FLOP per sample, or empty. Encoder tiles are
-/// encoder sequences of any kind.
-/// @throws Error (internal) if flop_ratio and samples differ in length; what summarize() throws.
+/// Describes a data set. `flop_ratio` is encoder FLOP / LLM FLOP of each sample, or empty. Encoder sequences
+/// of any kind count as encoder tiles.
+/// @throws Error (internal) if `flop_ratio` is not empty and differs from `samples` in length; what
+/// summarize() throws
 DataProfile profile_data(std::span<const Sample> samples, std::span<const double> flop_ratio);
 
 /// Returns a file of schema "dflop.data_profile", version 1. `data` and `model` name the data set and the

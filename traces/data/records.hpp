@@ -23,14 +23,15 @@ inline constexpr double kMinFps = 1e-3;
 inline constexpr double kMaxFps = 1e4;
 
 /// Reads a table.
-/// @throws what parse_records() throws, and Error (input) if the file cannot be read.
+/// @throws Error (input) if the file cannot be read; what parse_records() throws
 std::vector<Record> load_records(const std::string& path);
 
 /// Parses a table: a header with exactly the known columns in any order, then at least one record. A UTF-8
 /// byte order mark may come first. `file` is named in errors. Safe on any bytes.
 /// @throws Error (input) naming the row (its line; the header is row 1) and the column: unknown, missing or
 /// repeated columns, wrong field counts, numbers that are garbage, zero, negative, not finite or outside the
-/// limits above, and fields that contradict each other or that the row's modality needs but lacks.
+/// limits of this header, fields that contradict each other, and rows that lack a field that their modality
+/// needs.
 std::vector<Record> parse_records(std::string_view text, const std::string& file);
 
 }  // namespace dflop
