@@ -40,14 +40,13 @@ struct PreprocessOptions {
   std::string rule;  ///< one of preprocess_rules()
   /// If not null, this handles media instead of the rule.
   std::shared_ptr<const MediaShapes> media = nullptr;
-  std::int64_t max_tokens = 0;  ///< LLM sequences are cut here; 0: no cut
-  bool drop_long = false;       ///< leave out records with longer sequences instead of cutting them
+  std::int64_t max_tokens = 0;  ///< longer LLM sequences are cut to this; 0: no limit
+  bool drop_long = false;       ///< leave out records above max_tokens instead of cutting
   ImageSize assume_image{640, 480};
   VideoAssumption assume_video;
   std::int64_t assume_text = 256;  ///< tokens
   bool strict = false;             ///< fail instead of using an assumption
-  /// The modalities to keep; nullopt keeps all, and then a record of a modality that the rule lacks is an
-  /// error.
+  /// The modalities to keep. nullopt keeps all; then a record whose modality the rule lacks is an error.
   std::optional<std::vector<Modality>> modalities;
   std::uint64_t seed = 1;  ///< for rules that draw numbers (internvl2.5: frames of a video)
 };
@@ -70,9 +69,9 @@ struct Preprocessed {
 };
 
 /// Applies a rule to every record. A missing number of frames, duration or frame rate follows from the other
-/// two if they are given; other gaps are filled from the options. A record's result depends only on the
-/// record and the options. The records must come from parse_records(). Start and end markers and chat
-/// templates are not counted; text-only records have no encoder sequences. `file` is named in errors.
+/// two if they are given; other missing values come from the options' assumptions. A record's result depends
+/// only on the record and the options. The records must come from parse_records(). Start and end markers and
+/// chat templates are not counted; text-only records have no encoder sequences. `file` is named in errors.
 /// @throws Error (input) for an unknown rule, for records that the rule cannot take, and for gaps under
 /// `strict`, naming the row and column; Error (usage) for options out of range or modalities that the rule
 /// lacks.

@@ -13,7 +13,7 @@
 
 namespace dflop {
 
-/// An ImageRun is `count` images of one size, next to each other in a record.
+/// An ImageRun is `count` consecutive images of one size in a record.
 struct ImageRun {
   ImageSize size;
   std::int64_t count = 0;
@@ -24,8 +24,9 @@ struct VideoTiming {
   double fps = 0;
 };
 
-/// RecordShapes gives the shapes of one record with its gaps filled. A gap counts as an assumption, or fails
-/// under strict, only when a rule asks for the value; a rule asks at most once.
+/// RecordShapes gives the shapes of one record, with assumptions for missing values. A missing value counts
+/// as an assumption, or is an error under `strict`, only when a rule asks for it. A rule must ask at most
+/// once.
 class RecordShapes {
  public:
   RecordShapes(const Record& record, const PreprocessOptions& options, std::string_view file,
@@ -87,12 +88,13 @@ struct TileGrid {
   std::int64_t tiles() const { return columns * rows; }
 };
 
-/// Returns the grid of up to 6x6 tiles of 384 pixels (LLaVA-NeXT llava/mm_utils.py, select_best_resolution):
-/// the largest effective resolution, then the least waste, then the first.
+/// Returns the best grid of up to 6x6 tiles of 384 pixels for an image: the grid with the largest effective
+/// resolution; among equals, with the least waste; then the first (LLaVA-NeXT llava/mm_utils.py,
+/// select_best_resolution).
 TileGrid llava_grid(ImageSize image);
 
-/// Returns the number of frames that LLaVA-OneVision takes from a video: one a second, or 32 spread evenly if
-/// that would be more (llava/utils.py, process_video_with_decord).
+/// Returns the number of frames that LLaVA-OneVision takes from a video: one per second or, if that exceeds
+/// 32, 32 evenly spread frames (llava/utils.py, process_video_with_decord).
 std::int64_t llava_frames(VideoTiming video);
 
 /// Returns the number of frames that InternVL's training draws from a video: a uniform random number that
@@ -116,8 +118,8 @@ struct PixelLimits {
 /// of one LLM token (qwen-vl-utils, fetch_video).
 PixelLimits qwen_video_limits(std::int64_t frames, double token_pixels);
 
-/// Returns the number of frames sampled from a video, which is even (qwen-vl-utils, smart_nframes: 2 a
-/// second, 4 to 768). It is below 2 if the video has a single frame.
+/// Returns the number of frames that are sampled from a video: an even number, 2 per second, from 4 to 768
+/// (qwen-vl-utils, smart_nframes). It is below 4 if the video has fewer frames, and 0 if it has only one.
 std::int64_t qwen_sampled_frames(VideoTiming video);
 
 }  // namespace dflop
