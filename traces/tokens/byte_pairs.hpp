@@ -47,11 +47,11 @@ class WordCache {
     std::int32_t after;
   };
 
-  /// A Join is a pair of neighbors that can be joined. It becomes stale when either of them has become
-  /// another token.
+  /// A Join is a pair of neighbors that can be joined. It becomes stale when either neighbor has become part
+  /// of a longer token.
   struct Join {
     std::int32_t rank;
-    std::int32_t at;  ///< the left part
+    std::int32_t at;  ///< index of the left part
     std::int32_t left;
     std::int32_t right;
     std::int32_t joined;

@@ -13,7 +13,8 @@
 
 namespace dflop {
 
-/// A MediumPlace says which tokens stand for one medium; the encoder's outputs replace their rows.
+/// A MediumPlace says which tokens stand for one medium. The encoder's outputs replace the rows of these
+/// tokens.
 struct MediumPlace {
   ChatMedium medium = ChatMedium::image;
   std::size_t begin = 0;
@@ -37,14 +38,14 @@ struct ChatTokens {
 ///   chatml   <|im_start|>role, newline, the words, <|im_end|>, newline
 ///   qwen2    chatml with "You are a helpful assistant." as the system turn if there is none
 ///            (Qwen2, Qwen2-VL, Qwen2.5-VL, Qwen2-Audio, LLaVA-OneVision with Qwen2)
-///   qwen2.5  like qwen2, with "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
+///   qwen2.5  like qwen2, but with "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
 ///   llama3   <|begin_of_text|>, then <|start_header_id|>role<|end_header_id|>, two newlines, the words
 ///            without surrounding spaces, <|eot_id|>
 ///   plain    only the words
 std::vector<std::string_view> chat_forms();
 
-/// Returns the names of the families whose media have tokens: each medium is a repeated token, between begin
-/// and end tokens except in llava-ov.
+/// Returns the names of the families whose media have tokens. Each medium is a repeated token; except in
+/// llava-ov, begin and end tokens enclose it.
 std::vector<std::string_view> media_families();
 
 /// MediumIds holds the token ids of one kind of media.
@@ -62,8 +63,8 @@ class ChatTokenizer {
   /// @param tokenizer  must outlive this
   /// @param form       one of chat_forms()
   /// @param family     one of media_families(), or empty for text only
-  /// @throws Error (input) for other names; Error (input) with the tokenizer's file if the tokenizer lacks a
-  /// token of the form, or has a medium's repeated token but not its begin or end token
+  /// @throws Error (input) for an unknown form or family; Error (input) with the tokenizer's file if the
+  /// tokenizer lacks a token of the form, or has the token of a medium but not its begin or end token
   ChatTokenizer(const Tokenizer& tokenizer, std::string_view form, std::string_view family);
 
   /// Returns the tokens of a conversation. The loss covers the assistant's words and the token that ends its

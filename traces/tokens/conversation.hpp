@@ -30,7 +30,7 @@ struct ChatTurn {
   /// media. Texts may be empty.
   std::vector<std::string> words = {""};
   std::vector<ChatMedium> media;
-  bool is_trained = true;  ///< for an answer: whether the loss covers its words
+  bool is_trained = true;  ///< for an assistant turn: the loss covers its words
 
   bool operator==(const ChatTurn&) const = default;
 };
@@ -49,13 +49,13 @@ struct Conversation {
 ///   {"conversations": [{"from": "human", "value": "<image>\nWhat is this?"}, {"from": "gpt", ...}]}
 ///   {"messages": [{"role": "user", "content": "..." or [{"type": "image"}, {"type": "text", "text": ...}]}]}
 ///   {"text": "..."}
-/// A turn of the assistant may have a "weight", 0 or 1: with 0 it is not trained. Roles are system, user
-/// (human) and assistant (gpt) in either of the first two forms; a system turn must be the first.
-/// Placeholders are recognized in plain texts, but not in the texts of a list's parts, where each medium is a
-/// separate part.
+/// A turn of the assistant may have a "weight", 0 or 1: with 0, the loss does not cover the turn. The roles
+/// in the first two forms are system, user (human) and assistant (gpt). A system turn must be the first.
+/// Placeholders are recognized in plain texts. If the content is a list of parts, media are separate parts,
+/// and placeholders in the texts are not recognized.
 /// @param place  of the JSON, for errors
-/// @throws Error (input) with `place` and key for damaged JSON, for none or several of these forms, and for a
-/// conversation without an assistant turn, from which nothing could be learned
+/// @throws Error (input) with `place` and key for damaged JSON, for JSON that has none or several of these
+/// forms, and for a conversation without an assistant turn, from which nothing could be learned
 Conversation parse_conversation(std::string_view json, const std::string& place);
 
 }  // namespace dflop

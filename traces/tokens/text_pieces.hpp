@@ -21,8 +21,8 @@ void check_text(std::string_view text, const std::string& place);
 /// Returns a text in Unicode's normal form C. @param text  must pass check_text()
 std::string to_nfc(std::string_view text);
 
-/// Replaces invalid UTF-8: each longest incomplete beginning of a character becomes U+FFFD, as in Unicode's
-/// chapter 3.9 and Rust's from_utf8_lossy.
+/// Replaces invalid UTF-8: each invalid byte, or longest incomplete beginning of a character, becomes one
+/// U+FFFD, as in Unicode's chapter 3.9 and Rust's from_utf8_lossy.
 std::string to_valid_utf8(std::string_view bytes);
 
 /// A WordSplitter splits texts by a regular expression: each match is a word, and so is each text between
@@ -35,9 +35,11 @@ class WordSplitter {
   ~WordSplitter();
   WordSplitter(WordSplitter&&) noexcept;
 
-  /// Sets `ends` to the ends of the words of a text, in bytes, rising; the last is the text's size. The
-  /// number of search steps is bounded by the text's length. @param text  must pass check_text()
-  /// @throws Error (input) with the expression's place if it needs more steps or more memory
+  /// Sets `ends` to the byte offsets, in rising order, at which the words of a text end. The last offset is
+  /// the text's size. The number of search steps is bounded by the text's length. @param text must pass
+  /// check_text()
+  /// @throws Error (input) with the expression's place if the search exceeds the bound on steps or needs too
+  /// much memory
   void split(std::string_view text, std::vector<std::size_t>& ends) const;
 
  private:

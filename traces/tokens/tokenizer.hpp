@@ -31,7 +31,7 @@ class Tokenizer {
   /// dropout, added tokens that are lstrip, rstrip or single_word
   Tokenizer(std::string_view json, const std::string& file);
 
-  /// Reads a file. @throws what read_text_file() and the other constructor throw
+  /// Reads a tokenizer.json from a file. @throws what read_text_file() and the other constructor throw
   explicit Tokenizer(const std::string& file);
 
   /// Returns the tokens of a text, without surrounding tokens; added tokens in the text are recognized,
@@ -50,8 +50,8 @@ class Tokenizer {
   /// Returns the bytes of a token. @throws Error (input) for an unknown id
   std::string_view bytes_of(std::int32_t id) const;
 
-  /// Returns the id of a token as written in the vocabulary or among the added tokens; nullopt if there is
-  /// none.
+  /// Returns the id of a token, given as it is written in the vocabulary or among the added tokens; nullopt
+  /// if there is no such token.
   std::optional<std::int32_t> id_of(std::string_view token) const;
 
   /// Returns the largest id plus one: the number of embedding rows in use.
