@@ -21,8 +21,8 @@ class MegatronFile {
   /// Opens both files and checks the whole index against the size of the .bin, without reading the .bin.
   /// @param prefix      the path without .idx and .bin
   /// @param vocabulary  ids must be below it; they are checked when they are read
-  /// @throws Error (input) with file and offset for ids other than unsigned 16 bits and 32 bits, and for
-  /// sequences with more ids in total than the .bin; what Mapping throws
+  /// @throws Error (input) with file and offset if ids have neither 32 bits nor 16 bits unsigned, or if the
+  /// sequences have more ids in total than the .bin; what Mapping throws
   explicit MegatronFile(const std::string& prefix, std::int64_t vocabulary = std::int64_t{1} << 31);
 
   const std::string& index_path() const { return index_path_; }
@@ -35,9 +35,11 @@ class MegatronFile {
   std::size_t length(std::size_t sequence) const;
 
   /// Returns the tokens of a sequence. @pre sequence < size()
-  /// @throws Error (input) with the .bin and offset for a negative id or one outside the vocabulary
+  /// @throws Error (input) with the .bin's path and the offset of an id that is negative or outside the
+  /// vocabulary
   std::vector<std::int32_t> read(std::size_t sequence) const;
-  /// Reads ids.size() tokens, starting at `begin`. @pre they are within the sequence
+  /// Reads ids.size() tokens of a sequence, starting at its token `begin`. @pre the tokens are within the
+  /// sequence
   void read(std::size_t sequence, std::size_t begin, std::span<std::int32_t> ids) const;
 
   /// Returns a token's place for errors, "file.bin: offset N". @pre it is within the sequence

@@ -11,9 +11,9 @@ namespace dflop {
 /// A ShardKind is a format of shards: WebDataset tars, or Megatron indexed data sets.
 enum class ShardKind : std::uint8_t { tar, megatron };
 
-/// Returns the kind of shards that a data set's name denotes; nullopt for other data. A folder has tars,
-/// unless it has *.idx files and no tars. A name may end in .tar, .idx or .bin. A Megatron data set may also
-/// be named without an ending, or by a pattern of such names.
+/// Returns the kind of shards that a data set's name denotes; nullopt for other data. A folder denotes tars,
+/// unless it has *.idx files and no tars. Another name may end in .tar, .idx or .bin. A Megatron data set may
+/// also be named without an ending, or by a pattern of such names.
 std::optional<ShardKind> kind_of_shards(const std::string& name);
 
 /// Returns the shards that a name denotes:
@@ -22,13 +22,13 @@ std::optional<ShardKind> kind_of_shards(const std::string& name);
 ///                                   all combinations, the last number running fastest
 ///   anything else                   the file of this name, which need not exist
 /// As in shells, numbers are padded to the digits of the longer end if either end begins with a zero.
-/// @throws Error (input) for a folder without shards, braces without such a range, and more than 1,000,000
-/// shards
+/// @throws Error (input) for a folder without shards, braces without a range of numbers, and more than
+/// 1,000,000 shards
 std::vector<std::string> expand_shards(const std::string& name);
 
 /// Returns the paths, without .idx and .bin, of the Megatron indexed data sets that a name denotes. The name
-/// may have either ending. A folder denotes its *.idx files; other names work as in expand_shards(). @throws
-/// what expand_shards() throws
+/// may have either ending. A folder denotes its *.idx files; other names work as in expand_shards().
+/// @throws what expand_shards() throws
 std::vector<std::string> expand_prefixes(const std::string& name);
 
 }  // namespace dflop

@@ -1,5 +1,5 @@
 // A TarFile is a WebDataset shard: a tar whose files form samples; "000123.jpg" and "000123.json" are members
-// of one sample. It reads all headers once, and then members in any order.
+// of one sample. It reads all headers once, and can then read members in any order.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +23,13 @@ struct TarSample {
   std::string key;  ///< the path up to the first dot of the file's name: "train/000123"
   std::vector<TarMember> members;
 
-  /// Returns the member that has this extension; null if there is none.
+  /// Returns the member with this extension, or null.
   const TarMember* find(std::string_view extension) const;
 
   bool operator==(const TarSample&) const = default;
 };
 
-/// A TarFile may be read by several threads at once. It keeps no file open, because there may be thousands.
+/// Several threads may read a TarFile at once. It keeps no file open, because there may be thousands.
 class TarFile {
  public:
   /// Reads all headers: ustar, with GNU's long names, pax's paths and sizes, and sizes of base 256. Like
