@@ -29,8 +29,8 @@ class Dataset {
   /// Returns the shapes of all samples, in file order.
   const std::vector<Sample>& samples() const { return samples_; }
   const LeftOutSamples& left_out() const { return left_out_; }
-  /// Describes the samples that are cut to the model's longest sequence. Data sets of token ids are split,
-  /// not cut.
+  /// Returns how many samples were cut to the model's longest sequence. Documents of token ids are split
+  /// instead.
   const SampleCut& cut() const { return cut_; }
   /// Returns a note for users about how the data are read; empty if there is none.
   const std::string& note() const { return note_; }
@@ -44,7 +44,8 @@ class Dataset {
   /// @throws Error (input) that names the file and sample if the data are damaged
   virtual SampleContent read(const std::string& id, bool values) const = 0;
 
-  /// Returns the number of targets of a sample, without reading it. @param sample one of samples()
+  /// Returns the number of a sample's tokens that the loss covers as targets, without reading the sample.
+  /// @param sample one of samples()
   virtual std::int64_t trained_tokens(const Sample& sample) const = 0;
 
  protected:
@@ -56,13 +57,13 @@ class Dataset {
 
 /// DatasetOptions choose how to read a data set that can be read in several ways.
 struct DatasetOptions {
-  std::string chat_form;  ///< for conversations, one of chat_forms(); empty: the form of the model's family
-  std::int64_t sequence_length = 0;  ///< for token ids, rows of each sample; 0: each document is a sample
+  std::string chat_form;  ///< for conversations, one of chat_forms(); empty: the model family's own
+  std::int64_t sequence_length = 0;  ///< rows of a packed sample of token ids; 0: each document is a sample
 };
 
 /// Opens the named data set, in the form in which `model` reads it. @pre kind_of_shards() knows the name
 /// @param folder  the model's transformers folder
-/// @throws the errors (input) that ShardData and TokenData throw
+/// @throws what the constructors of ShardData and TokenData throw
 std::shared_ptr<const Dataset> open_dataset(const ModelSpec& model, const std::string& folder,
                                             const std::string& name, const DatasetOptions& options);
 

@@ -19,17 +19,19 @@ struct MediumContent {
   std::vector<EncoderSequence> sequences;  ///< with places that count from the medium's first LLM token
   std::vector<std::int32_t> newlines;      ///< places of learned newlines, counted the same way
   std::int64_t tokens = 0;                 ///< LLM tokens
-  /// These are each token's time, height and width, counted from the medium's start; empty if the LLM has one
-  /// position per token.
+  /// The positions of each token in time, height and width, counted from the medium's start. Empty if the LLM
+  /// has one position per token.
   std::vector<std::array<std::int32_t, 3>> positions;
-  std::int32_t span = 0;  ///< if `positions` is set: distance to the next text position
+  std::int32_t span = 0;  ///< if `positions` is used: from the medium's start to the next text position
 };
 
 /// Returns a LLaVA-OneVision picture from its tiles, float[tiles, 3, side, side]. The base tile is first,
-/// then the rows of the grid. If `in_grid` is false (one of several pictures in a sample), only the base tile
-/// is used. The grid's padding is cut off; if too many patches remain, the grid is shrunk bilinearly to the
-/// size that llava_shown() returns. Each row ends with a newline (transformers modeling_llava_onevision.py,
-/// pack_image_features). `tiles` is the number of tiles. If `values` is empty, only shapes are made.
+/// then the rows of the grid. `tiles` is their number. If `in_grid` is false, for one of several pictures in
+/// a sample, only the base tile is used, followed by a newline. Otherwise, the padding of the grid is cut
+/// off. If the remaining patches exceed those of the architecture's `most_tiles` tiles by more than a factor
+/// of 1.1^2, they are shrunk bilinearly to about that number. Each row of the grid ends with a newline
+/// (transformers modeling_llava_onevision.py, pack_image_features). If `values` is empty, only shapes are
+/// made.
 /// @throws Error (input) if the number of tiles does not match the picture's size
 MediumContent llava_picture(const Architecture& architecture, std::int64_t tiles,
                             std::span<const float> values, ImageSize size, bool in_grid);
@@ -39,8 +41,8 @@ MediumContent llava_picture(const Architecture& architecture, std::int64_t tiles
 MediumContent llava_video(const Architecture& architecture, std::int64_t frames,
                           std::span<const float> values);
 
-/// Returns an InternVL picture from its tiles, float[tiles, 3, side, side]. Each square of patches becomes
-/// one token (modeling_internvl.py, pixel_shuffle).
+/// Returns an InternVL picture from its tiles, float[tiles, 3, side, side]. Each square of merged patches
+/// becomes one token (modeling_internvl.py, pixel_shuffle).
 MediumContent internvl_picture(const Architecture& architecture, std::int64_t tiles,
                                std::span<const float> values);
 
@@ -53,17 +55,16 @@ struct PatchGrid {
 };
 
 /// Returns a Qwen2.5-VL picture or video from its patches, float[patches, values], in the order of its
-/// processor: slot by slot, within a slot square by square (a square is merged into one token), and within a
-/// square row by row. Only videos have `seconds_per_slot` (modeling_qwen2_5_vl.py, get_rope_index,
-/// get_window_index).
+/// processor: slot by slot; in a slot, by squares of patches that are merged; in a square, by rows. Only
+/// videos have `seconds_per_slot` (modeling_qwen2_5_vl.py, get_rope_index, get_window_index).
 /// @throws Error (input) for a grid that cannot be merged
 MediumContent qwen_picture(const Architecture& architecture, const PatchGrid& grid,
                            std::span<const float> values, std::optional<double> seconds_per_slot);
 
 /// Returns a Qwen2-Audio sound from its log-mel spectrum, float[bins, frames]. The first `valid` frames
-/// belong to the sound; the rest are padding (modeling_qwen2_audio.py). `frames` is the number of frames even
-/// if `values` is empty.
-/// @throws Error (input) for a sound that yields no token, or more rows than the encoder has positions
+/// belong to the sound; the rest are padding (modeling_qwen2_audio.py). If `values` is empty, only shapes are
+/// made, for `frames` frames.
+/// @throws Error (input) for a sound that gives no token, or more rows than the encoder has positions
 MediumContent qwen_sound(const Architecture& architecture, std::int64_t frames, std::int64_t valid,
                          std::span<const float> values);
 

@@ -25,15 +25,14 @@ struct UntakenLength {
 
 class MediaReader {
  public:
-  /// Reads the settings of the model's processor. @throws the errors (input) of read_model_processor()
+  /// Reads the settings of the model's processor. @throws what read_model_processor() throws
   MediaReader(const ModelSpec& model, const std::string& folder);
 
-  /// Decodes a file. @throws Error (input) that names the file, for damaged or unsupported files;
-  /// UntakenLength
+  /// Decodes a file. @throws Error (input) that names a damaged or unsupported file; UntakenLength
   MediumContent read(const MediumFile& file) const;
   /// Returns the content that read() returns, but without values. For a picture it reads only the headers, so
-  /// `bytes` may be just the beginning of the file; for a sound it needs all bytes. @throws the errors of
-  /// read()
+  /// `bytes` may be just the beginning of the file. For a sound it needs all bytes. @throws what read()
+  /// throws
   MediumContent shape(const MediumFile& file) const;
 
  private:

@@ -22,10 +22,10 @@ struct SampleContent {
 };
 
 /// Combines a sample's tokens and media. `ids` contains runs of the model's media tokens, one run per medium
-/// in the order of `media`, each as long as the medium's tokens. `labels` holds each token's id if it is
-/// trained, else a negative number.
-/// @throws Error (input) that names the sample if the runs do not match the media, or `ids` do not match
-/// `labels`
+/// in the order of `media`, with as many tokens as the medium has. `labels` holds each token's id if the loss
+/// covers the token, else a negative number.
+/// @throws Error (input) that names the sample if the runs do not match the media, or the labels do not match
+/// the ids
 SampleContent make_content(const ModelSpec& model, const std::string& sample,
                            std::span<const std::int32_t> ids, std::span<const std::int32_t> labels,
                            std::span<const MediumContent> media);
@@ -33,14 +33,13 @@ SampleContent make_content(const ModelSpec& model, const std::string& sample,
 /// Returns the shape of a sample with this content. Schedulers and cost models use it.
 Sample shape_of(const ModelSpec& model, const std::string& id, const SampleContent& content);
 
-/// Returns `content` with the encoder's input values converted to `dtype`. Conversion to a lower precision
-/// rounds them.
+/// Returns the content with the encoder's input values converted to `dtype`, which may round f32 values.
 SampleContent in_precision(SampleContent content, DType dtype);
 
-/// Returns the number of positions in a sequence that have a target.
+/// Returns the number of tokens that the loss covers as targets in a sequence.
 std::int64_t trained_tokens(const TokenSequence& tokens);
 
-/// StoredContents hold the contents of samples in memory, by sample id.
+/// A StoredContents holds the contents of samples that were combined earlier.
 class StoredContents final : public Contents {
  public:
   /// Keeps a sample's content under its id until drop().

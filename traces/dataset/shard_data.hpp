@@ -27,8 +27,8 @@ struct UsualChatForm {
 };
 
 /// Returns the chat form of a model's family. Qwen2 and Qwen2.5 have the same architecture but different
-/// system prompts. `chat_template`, from read_chat_template(), tells them apart; if it is empty, the form is
-/// Qwen2.5's.
+/// system prompts. `chat_template`, from read_chat_template(), tells them apart. If it is empty, the form is
+/// Qwen2.5's; if it has neither system prompt, the form is chatml.
 UsualChatForm usual_chat_form(const ModelSpec& model, std::string_view chat_template);
 
 class ShardData final : public Dataset {

@@ -25,7 +25,7 @@ class TokenData final : public Dataset {
   /// are left out.
   /// @param shards           names for expand_prefixes()
   /// @param sequence_length  in rows; 0: none
-  /// @throws Error (input) like MegatronFile, and for two files with the same name
+  /// @throws Error (input) for two files with the same name; what MegatronFile throws
   TokenData(const ModelSpec& model, const std::string& shards, std::int64_t sequence_length);
 
   std::string fingerprint() const override;
