@@ -46,7 +46,7 @@ std::string to_json(const Timeline& timeline);
 /// a stage that does not exist or a rank that is not the first of a group.
 TimelineFile parse_timelines(std::string_view json, const std::string& file);
 
-/// Reads a file with exactly one iteration. @throws what parse_timelines() throws.
+/// Reads a file with exactly one iteration. @throws what parse_timelines() throws
 Timeline parse_timeline(std::string_view json, const std::string& file);
 
 /// More events than this make the viewer slow. Beyond this limit, to_perfetto() draws only the first rank of

@@ -59,8 +59,8 @@ struct KinetoActivity {
   std::int32_t name = 0;  ///< index into KinetoTrace::names
   KinetoWork work = KinetoWork::compute;
   KinetoPhase phase = KinetoPhase::other;
-  std::int32_t step =
-      -1;  ///< index into KinetoTrace::steps, that of its launch or, without one, at its start
+  /// Index into KinetoTrace::steps: the step of its launch, or without a launch, the step in which it starts.
+  std::int32_t step = -1;
   std::int32_t collective = -1;  ///< index into KinetoTrace::collectives
   std::int32_t launch = -1;      ///< index into KinetoTrace::launches
   Nanoseconds start{0};
@@ -139,7 +139,7 @@ struct KinetoTrace {
   std::vector<std::size_t> unread_ranges;     ///< events whose names look like ranges but cannot be read
   std::vector<KinetoHostMessage> messages;    ///< by start
   std::vector<KinetoHostReduction> reductions;            ///< by start
-  std::vector<std::vector<std::int32_t>> process_groups;  ///< global ranks of each, by rank in it
+  std::vector<std::vector<std::int32_t>> process_groups;  ///< global ranks of each group, in order
 };
 
 /// Reads a trace of torch.profiler, as written by export_chrome_trace(): events of the categories cpu_op,

@@ -32,7 +32,7 @@ struct PipelineAct {
   /// range. Later functions remove waits inside the range.
   Nanoseconds start{0};
   Nanoseconds end{0};
-  std::vector<std::size_t> receives{};  ///< PipelineHalfs that it needs, in order of their calls
+  std::vector<std::size_t> receives{};  ///< indices of the halves of messages that it needs
   std::size_t reduction = kNoIndex;
 };
 
