@@ -11,12 +11,14 @@ namespace dflop {
 
 /// Reads --gbs. @throws Error (usage) for a number that is not in [1, kMaxGbs]
 int read_gbs(const Values& values);
-/// Reads --iterations. @throws Error (usage) also if gbs * iterations samples are too many to hold.
+/// Reads --iterations. @throws Error (usage) for a number out of range, or if gbs * iterations exceeds
+/// kMaxSamplesInAll.
 int read_iterations(const Values& values, int gbs);
 std::uint64_t read_seed(const Values& values);
-/// Reads the options of add_delay_options(), for batches of `gbs` samples. The default for the bins comes
-/// from the plan.
-/// @throws Error (usage) also if there is neither, and if a batch has fewer samples than bins
+/// Reads --delay-outliers and --outlier-bins, for batches of `gbs` samples. Without --outlier-bins, the bins
+/// come from `plan`.
+/// @throws Error (usage) for a wrong value, if outliers are delayed with neither --outlier-bins nor a plan,
+/// and if --outlier-bins has more bins than a batch has samples
 OutlierDelay read_delay(const Values& values, int gbs, const Plan* plan = nullptr);
 
 }  // namespace dflop

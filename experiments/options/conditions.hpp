@@ -23,10 +23,11 @@ void add_cluster_what_if_options(Options& options);
 /// Adds only the bandwidths of links, for commands that plan or schedule.
 void add_link_options(Options& options);
 
-/// Returns the change that these options make to a cluster. @throws Error (usage) as read_what_if()
+/// Returns the change that the link options make to a cluster. @throws Error (usage) for a wrong value of an
+/// option
 std::function<void(ClusterSpec&)> read_link_changes(const Values& values);
 
-/// The reason for rejecting these options with '--profile', which has measured links.
+/// The reason for rejecting link options with '--profile', which has measured links.
 inline constexpr const char* kMeasuredLinks =
     "changes the cluster's links, but '--profile' has measured times instead";
 
@@ -37,15 +38,16 @@ std::vector<const char*> link_option_names();
 /// because they have no cluster.
 std::vector<const char*> cluster_condition_names();
 
-/// Reads all conditions; without `with_roles`, rejects those that name a GPU's role. @throws Error (usage)
-/// naming the option, the expected and the found value.
+/// Reads all conditions. If `with_roles` is false, rejects conditions that name a GPU's role (GpuRole).
+/// @throws Error (usage) naming the option, the expected value and the found value.
 WhatIf read_what_if(const Values& values, bool with_roles = true);
 
-/// Returns the requested program conditions, such as "slow rank=3:1.5, jitter 0.1"; empty: none.
+/// Returns the requested program conditions, such as "slow rank=3:1.5, jitter 0.1"; empty if there are none.
 std::string conditions_name(const Values& values);
 
-/// Prints a note to standard error if --fail was given but no rank failed in these runs, which all ended.
-/// Prints nothing with --repeat, which reports how many of its runs stall.
+/// Prints a note to standard error if --fail was given. The caller has checked that all runs finished, so no
+/// rank failed. Prints nothing with several repetitions (--repeat), whose report has the number of runs that
+/// stalled.
 void note_nothing_failed(const Values& values, std::span<const Timeline> timelines);
 
 }  // namespace dflop

@@ -20,22 +20,23 @@ inline constexpr std::int64_t kMaxTokensOfSample = std::int64_t{1} << 22;
 
 /// Returns the max number of LLM tokens in a sample: --max-tokens, else the model's limit.
 std::int64_t read_longest(const Values& values, const ModelSpec& model);
-/// Reads the options of add_data_options(). Rule and max length come from the model; for a Hugging Face
-/// folder, so do the settings for splitting media.
+/// Reads the options of add_data_options(). The preprocessing rule comes from the model, and so does the max
+/// length without --max-tokens. If the model is a Hugging Face folder, its settings for splitting media are
+/// used, too.
 PreprocessOptions read_preprocess_options(const Values& values, const ModelSpec& model, std::uint64_t seed);
 /// Returns the names of the given options that control how samples are made from records, for load_samples().
 std::vector<std::string> given_options_of_records(const Values& values);
 /// Loads the data set or shards that the option names, with read_preprocess_options(). Prints the assumptions
-/// made for them to standard error unless `notes` is false, for commands that report assumptions in their
+/// about the data to standard error unless `notes` is false, for commands that report assumptions in their
 /// results.
-/// @throws as load_samples(), open_shards()
+/// @throws what load_samples() and open_shards() throw
 std::vector<Sample> read_samples(const Values& values, const ModelSpec& model, std::uint64_t seed,
                                  const std::string& option = "data", DataOrigin* origin = nullptr,
                                  bool notes = true);
-/// Opens the tars or the Megatron data sets that the option names, and reports the samples that it leaves
-/// out.
-/// @throws Error (usage) for options that apply to records or to the other kind; Error (input) as
-/// open_dataset(), and if no sample is left
+/// Opens the tars or the Megatron data sets that the option names, and prints a note about samples that are
+/// left out.
+/// @throws Error (usage) for options that apply only to records or only to the other of the two formats;
+/// Error (input) if no sample is left; what open_dataset() throws
 std::shared_ptr<const Dataset> open_shards(const Values& values, const ModelSpec& model,
                                            const std::string& option = "data", DataOrigin* origin = nullptr,
                                            bool notes = true);

@@ -18,7 +18,7 @@ void require_room_for_explanation(const Values& values, Format format);
 /// Returns whether --explain or --html was given.
 bool wants_explanation(const Values& values);
 
-/// Returns the explanation for --explain, or null if only --html was given.
+/// Returns `explanation`, which is then not empty, if --explain was given; else null.
 const Explanation* printed(const Values& values, const std::optional<Explanation>& explanation);
 
 }  // namespace dflop

@@ -1,5 +1,5 @@
-// These functions make the provenance of the files that a command writes, from its options, and compare files
-// unless --mixed is given.
+// These functions make the provenance of the files that a command writes, and check that its input files
+// belong together.
 #pragma once
 
 #include <optional>
@@ -16,21 +16,22 @@ namespace dflop {
 /// `values` have them.
 Provenance made_here(const Values& values);
 
-/// Returns made_here() for a result about a model on a cluster.
+/// Returns made_here(values) with the model, the cluster, the profile and the kernels of `target`.
 Provenance made_here(const Values& values, const Target& target);
 
-/// Returns the same for a result that also depends on data.
+/// Returns made_here(values, target) with the data that the result depends on.
 Provenance made_here(const Values& values, const Target& target, const DataOrigin& data);
 
-/// Returns the same for a result made from a plan and its schedule, with their data and batches.
+/// Returns made_here() for a result made from a plan and its schedule. Takes the data, gbs and seed from the
+/// schedule.
 Provenance made_here(const Values& values, const PlanFiles& files);
 
 /// Adds --mixed.
 void add_mixed_option(Options& options);
 
 /// Checks that two files belong together.
-/// @throws Error (input) naming both if they were made with different models, clusters or data, unless
-/// --mixed allows this. In that case, prints a note to standard error.
+/// @throws Error (input) naming both files if they were made with different models, clusters or data. If
+/// --mixed was given, prints a note to standard error instead.
 void require_together(const Values& values, const std::string& file, const std::optional<Provenance>& made_by,
                       const std::string& other, const std::optional<Provenance>& others);
 

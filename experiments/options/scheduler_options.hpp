@@ -10,19 +10,20 @@
 
 namespace dflop {
 
-/// Reads --objective; nothing if it was not given. @throws Error (usage) for an unknown name.
+/// Reads --objective; nullopt if it was not given. @throws Error (usage) for an unknown name.
 std::optional<Objective> read_objective(const Values& values);
-/// Reads --bin-order; nothing if it was not given. @throws Error (usage) for an unknown name.
+/// Reads --bin-order; nullopt if it was not given. @throws Error (usage) for an unknown name.
 std::optional<BinOrder> read_bin_order(const Values& values);
-/// Reads --respect-memory and --no-respect-memory; nothing if neither was given. @throws Error (usage) for
-/// both
+/// Reads --respect-memory and --no-respect-memory; nullopt if neither was given. @throws Error (usage) if
+/// both were given
 std::optional<bool> read_respect_memory(const Values& values);
-/// Reads the options of add_scheduler_options(), of which all but `scheduler` may be undeclared. If the
-/// user's scheduler command is declared, reads it too and makes it a method (use_scheduler_command()).
-/// @throws Error (usage) for an unknown name or several limits.
+/// Reads the options of add_scheduler_options(). A command must declare --scheduler and may lack the others.
+/// If the user gave --scheduler-command, registers the command as a method (use_scheduler_command()).
+/// @throws Error (usage) for a wrong value, or options that cannot be combined, such as --time-limit and
+/// --steps.
 SchedulerChoice read_scheduler(const Values& values);
-/// If the options do not choose a scheduler and the goal is a short makespan, by --objective or else by the
-/// plan, chooses `auto`.
+/// Chooses the scheduler `auto` if no option chooses one and the objective is the makespan. The objective
+/// comes from --objective or else from the plan.
 void choose_for_objective(SchedulerChoice& choice, const Values& values, const Plan& plan);
 
 }  // namespace dflop

@@ -11,13 +11,15 @@
 
 namespace dflop {
 
-/// Returns the options of add_search_options() and add_wish_options(), which other planners ignore.
+/// Returns the options of add_search_options() and add_wish_options(), which all planners except the search
+/// ignore.
 const std::vector<const char*>& search_only_options();
 /// Reads the options of add_search_options(). The planner chooses order, recomputation, placement and
-/// gradient buckets unless they are fixed. If an order or parallelism is fixed, the search makes shared plans
-/// only if the layout is fixed, too, so that the compared plans are alike.
+/// gradient buckets unless they are fixed. If asks_for_parts(), the search makes shared plans only with
+/// --layout, so that all compared plans use GPUs in the same way.
 SearchOptions read_search_options(const Values& values);
-/// Reads --no-padded-heads, and excludes every tp that pads the model's heads from the search.
+/// Reads --no-padded-heads. If it was given, excludes from the search every tp that would pad the model's
+/// heads.
 void read_padding(const Values& values, const ModelSpec& model, SearchOptions& search);
 /// Reads the plans of --seed-plans, from which a search starts. Plans that do not fit the model, the cluster
 /// or gbs are left out, with a note.

@@ -12,9 +12,10 @@ namespace dflop {
 /// Adds --stage-gpu.
 void add_stage_gpu_option(Options& options);
 
-/// Reads "S=CLUSTER" for each stage that runs on the GPUs of another cluster than the plan's `cluster`.
-/// @throws Error (usage) naming the option for another form or a stage that the plan does not have; Error
-/// (input) as find_cluster().
+/// Reads --stage-gpu: each value "S=CLUSTER" runs stage S on GPUs of the named cluster instead of the plan's
+/// `cluster`. Returns these clusters by stage.
+/// @throws Error (usage) for a value of a different form, or a stage that the plan does not have; what
+/// find_cluster() throws
 std::map<int, ClusterSpec> read_stage_gpus(const Values& values, const ClusterSpec& cluster,
                                            std::size_t stages);
 

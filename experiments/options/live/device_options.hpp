@@ -1,4 +1,4 @@
-// These functions declare and read the options of the device of a live run, and of its computations.
+// These functions declare and read the options for the device and the computations of a live run.
 #pragma once
 
 #include "experiments/cli/option_values.hpp"
@@ -9,15 +9,17 @@ namespace dflop {
 
 /// Adds --device, --partition, --dtype, --attention-sums and --attention-workspace.
 void add_live_options(Options& options);
-/// Reads a device that must be present. @throws Error (usage), (no_device)
+/// Reads the options of the device, which must be present. @throws Error (usage), (no_device)
 LiveDevice read_live_device(const Values& values);
-/// Reads a device on which one process runs all ranks, like read_live_device().
+/// Like read_live_device(), but rejects devices that need several processes. @throws Error (usage),
+/// (no_device)
 LiveDevice read_local_device(const Values& values);
 /// Reads --dtype. @throws Error (usage)
 DType read_dtype(const Values& values);
 /// Adds --cores and --device-cores.
 void add_cores_option(Options& options);
-/// Reads --cores; default_cores() by default; 0: ranks do not take turns. @throws Error (usage)
+/// Returns --cores, or default_cores() if it was not given; 0 means that ranks do not take turns on cores.
+/// @throws Error (usage)
 int read_cores(const Values& values, const LiveDevice& device);
 /// Adds only --device-cores.
 void add_device_cores_option(Options& options);

@@ -11,9 +11,9 @@ namespace dflop {
 
 /// Adds --eval-data, --eval-every and --eval-steps.
 void add_held_out_options(Options& options);
-/// Reads these options; nothing without --eval-data.
-/// @throws Error (usage) for the others without it; as read_samples() and open_shards(), and Error (input)
-/// for fewer samples than a step of the plan needs
+/// Reads --eval-data, --eval-every and --eval-steps; nullopt if --eval-data was not given.
+/// @throws Error (usage) if --eval-every or --eval-steps was given without --eval-data; Error (input) for
+/// fewer samples than a step of the plan needs; what read_samples() and open_shards() throw
 std::optional<HeldOutData> read_held_out(const Values& values, const TrainJob& job);
 
 }  // namespace dflop

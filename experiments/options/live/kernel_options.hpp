@@ -9,8 +9,9 @@ namespace dflop {
 
 /// Adds --kernels and --kernels-file.
 void add_kernel_options(Options& options);
-/// Reads these options. @throws Error (usage) for learning on an asynchronous device, and for parts of a GPU,
-/// because kernels are measured on whole devices
+/// Reads --kernels and --kernels-file. @throws Error (usage) if --kernels is learn and the device is
+/// asynchronous; also if --partition is used with chosen kernels, because kernels are measured on whole
+/// devices
 KernelRequest read_kernel_request(const Values& values, const LiveDevice& device);
 
 }  // namespace dflop

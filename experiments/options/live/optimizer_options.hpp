@@ -9,7 +9,7 @@
 namespace dflop {
 
 void add_optimizer_options(Options& options);
-/// Reads the optimizer options, for a training of `steps` steps. @throws Error (usage)
+/// Reads the optimizer options, for a training run of `steps` steps. @throws Error (usage)
 OptimizerChoice read_optimizer(const Values& values, std::int64_t steps);
 
 }  // namespace dflop
