@@ -1,5 +1,4 @@
-// A ContentAhead requests in advance the contents of a batch that the ranks of this process need from a
-// loader.
+// A ContentAhead loads the contents of the next batch in advance, as far as this process's ranks need them.
 #pragma once
 
 #include <vector>
@@ -19,7 +18,7 @@ class ContentAhead {
   ContentAhead(ContentLoader& loader, const Plan& plan, const ModelSpec& model, const World& world)
       : loader_(loader), needs_(plan, model, world.local_ranks()) {}
 
-  /// Begins to load the contents of a scheduled batch that this process needs.
+  /// Begins to load those contents of a scheduled batch that this process's ranks need.
   void begin(const std::vector<Sample>& batch, const Assignment& assignment) {
     requests_.clear();
     const std::vector<SampleNeed> needs = needs_.of(batch, assignment);
@@ -34,7 +33,8 @@ class ContentAhead {
     for (const Sample& sample : batch) requests_.push_back({sample.id, true});
     loader_.begin(requests_);
   }
-  /// Waits for the loads in progress. @throws as ContentLoader::wait()
+  /// Waits until the contents are loaded, and returns the waiting time. @throws what ContentLoader::wait()
+  /// throws
   Seconds wait() { return loader_.wait(requests_); }
 
  private:

@@ -1,4 +1,5 @@
-// This file applies Adaptive Correction to a training run: schedules use what was learned from earlier steps.
+// This file applies Adaptive Correction to a training run: schedules use corrections learned from earlier
+// steps.
 #pragma once
 
 #include <future>
@@ -18,18 +19,19 @@
 
 namespace dflop {
 
-/// A TrainingCorrection learns from steps. It learns from a step after the step's end, when the schedule of
-/// the next step is already made. The result is therefore in use from the step after that.
+/// A TrainingCorrection learns cost corrections from finished steps. When step n finishes, the schedule of
+/// step n + 1 already exists. A correction learned from step n is therefore first used in step n + 2.
 class TrainingCorrection {
  public:
-  /// Corrects `base` for a plan. Without a rule it always learns. If the rule needs the benefit of
-  /// corrections, the scheduler runs once more per step, in its own thread. Ranks take turns on `cores`; see
-  /// Conditions::cores.
+  /// Corrects the costs of `base` for a plan. Without a rule, learning is always on. If the rule compares
+  /// schedules with and without corrections, a separate thread runs the scheduler once more per step.
+  /// Predictions assume that ranks take turns on `cores`; see Conditions::cores.
   TrainingCorrection(std::shared_ptr<const CostModel> base, const Plan& plan,
                      std::shared_ptr<const Target> target, const SchedulerChoice& scheduler,
                      std::uint64_t seed, std::optional<SwitchRule> rule, int cores = 0);
 
-  /// Returns the cost model for a schedule made now. May be called from any thread.
+  /// Returns the cost model with the corrections in use now, for the next schedule. May be called from any
+  /// thread.
   std::shared_ptr<const CostModel> current() const;
 
   /// Registers a step and its iteration before it runs.
@@ -37,7 +39,8 @@ class TrainingCorrection {
   /// Registers the end of a step.
   void end_step(const ScheduledBatch& batch, const Timeline& timeline);
 
-  /// Return whether the last step was learned from, and its predicted time.
+  /// tracked() returns whether correction learned from the last step; predicted() returns the step's
+  /// predicted time.
   bool tracked() const { return tracks_; }
   Seconds predicted() const { return predicted_; }
   const AdaptiveCorrection& state() const { return adaptive_; }

@@ -8,11 +8,11 @@
 
 namespace dflop {
 
-/// Writes the weights of a model that came from a Hugging Face folder as another such folder, which is either
-/// complete or absent. All processes of the world call it, and all see the folder. The weights come from
-/// `checkpoint`, which must hold exactly these weights, or, if it is empty, from files that each rank writes
-/// for this purpose.
-/// @throws Error (output) as StagedFolder; as write_model_folder()
+/// Writes the trained weights of a model from a Hugging Face folder to a new Hugging Face folder `to`. After
+/// an error, `to` does not exist. All processes of the world call it, and all must see the folder. The
+/// weights come from `checkpoint`, which must hold exactly these weights. If `checkpoint` is empty, each rank
+/// first writes its weights to temporary files.
+/// @throws what StagedFolder and write_model_folder() throw
 void export_weights(const std::string& to, const ModelSpec& model, const std::string& checkpoint,
                     World& world, LiveExecutor& executor);
 

@@ -21,19 +21,19 @@ struct HeldOutData {
   std::shared_ptr<const std::vector<Sample>> samples;
   std::shared_ptr<const Dataset> shards;  ///< null if contents are made up
   std::string fingerprint;
-  std::int64_t every = 0;               ///< steps; 0: only at the end
-  std::optional<std::int64_t> batches;  ///< max number; none: kMaxHeldOutBatches
+  std::int64_t every = 0;               ///< interval in steps; 0: only at the end
+  std::optional<std::int64_t> batches;  ///< max number of batches; none: kMaxHeldOutBatches
 
-  /// Returns whether a run that ends after `last` is evaluated after `step`.
+  /// Returns whether a run with last step `last` is evaluated after `step`.
   bool is_due(std::int64_t step, std::int64_t last) const {
     return step == last || (every > 0 && step % every == 0);
   }
 };
 
-/// The max number of batches to evaluate unless the user gives one.
+/// The default max number of batches to evaluate.
 constexpr std::int64_t kMaxHeldOutBatches = 100;
 
-/// Returns the values that must be equal in all processes of a run.
+/// Returns a text of the held-out settings, which must be equal in all processes of a run.
 std::string describe(const std::optional<HeldOutData>& data);
 
 /// Returns the samples in batches of gbs, in the order of the data. The remaining samples form a last batch
@@ -41,18 +41,18 @@ std::string describe(const std::optional<HeldOutData>& data);
 std::vector<Batch> held_out_batches(const std::vector<Sample>& samples, const Plan& plan,
                                     std::int64_t most_batches);
 
-/// A HeldOutLoss is the result of an evaluation, in the leading process.
+/// A HeldOutLoss is the result of an evaluation. Only the leading process has it.
 struct HeldOutLoss {
-  double loss = 0;  ///< mean over the trained tokens of all batches
+  double loss = 0;  ///< mean over all tokens that count in the loss
   Seconds time{0};
 };
 
-/// A HeldOutEvaluation runs forward passes on the same batches each time, under the training plan. It changes
-/// nothing that a step reads. All processes of the world make it and make the same calls.
+/// A HeldOutEvaluation runs forward passes on the same batches each time, under the training plan. It does
+/// not affect training steps. All processes of the world construct it and make the same calls.
 class HeldOutEvaluation {
  public:
-  /// Schedules the batches in the same way as the run does, for precision `dtype`. Job and world must outlive
-  /// it.
+  /// Schedules the batches with the run's scheduler. `dtype` is the precision of the contents. `job` and
+  /// `world` must outlive it.
   /// @throws Error (input) if no schedule obeys the caps
   HeldOutEvaluation(HeldOutData data, const TrainJob& job, const SchedulerChoice& scheduler, World& world,
                     int data_threads, DType dtype);
@@ -60,10 +60,12 @@ class HeldOutEvaluation {
   const HeldOutData& data() const { return data_; }
 
   /// Evaluates with the kernel variants in `kernels`, if not null.
-  /// @throws as LiveExecutor::step(), and as ContentLoader::wait(), equally in all processes
+  /// @throws what LiveExecutor::step() throws; and, in all processes, what ContentLoader::wait() throws in
+  /// one of them
   HeldOutLoss run(const LiveExecutor& executor, const KernelChoices* kernels);
 
-  /// If run() has thrown, returns whether data could not be read; in that case all processes know it.
+  /// If run() threw, returns whether the reason was that data could not be read. All processes then return
+  /// true.
   bool failed_reading() const { return failed_reading_; }
 
  private:

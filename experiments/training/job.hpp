@@ -19,7 +19,7 @@ namespace dflop {
 
 constexpr std::int64_t kMaxSteps = 1'000'000;
 
-/// A TrainJob defines the plan, the model and the batches of a training.
+/// A TrainJob defines the plan, the model and the batches of a training run.
 struct TrainJob {
   Plan plan;
   std::string where;  ///< the plan's file; "plan" if there is none

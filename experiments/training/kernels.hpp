@@ -1,5 +1,5 @@
-// Live runs may choose kernels. This file has their request, the file of measured times, and a run's kernel
-// planner with its saved state.
+// This file lets live runs choose kernels: the user's request, the file of measured kernel times, and a run's
+// kernel planner with its saved state.
 #pragma once
 
 #include <memory>
@@ -20,29 +20,30 @@ namespace dflop {
 /// A KernelRequest says who chooses the kernels of a live run.
 struct KernelRequest {
   KernelMode mode = KernelMode::fixed;
-  std::string file;  ///< measured times; empty with the default kernels
+  std::string file;  ///< path of the measured kernel times; empty with the default kernels
 };
 
-/// The default file.
+/// The default path of the file with measured kernel times.
 inline constexpr const char* kKernelFile = "dflop.kernels";
 
-/// Returns the properties of the world's devices that durations depend on.
+/// Returns the properties of the world's devices that affect kernel times.
 KernelMachine kernel_machine(const World& world);
 
-/// Reads a file, which must be for this machine and these variants. @throws Error (input) as
-/// parse_kernel_file() and require_valid()
+/// Reads a kernel file, which must be for this machine and these variants. @throws what parse_kernel_file()
+/// and require_valid() throw
 KernelFile read_kernel_file(const std::string& path, const KernelMachine& machine, const VariantNames& names);
 
-/// Returns the file that a run starts with; nothing with the default kernels or if there is none.
-/// @throws Error (input) as parse_kernel_file()
+/// Returns the path and hash of the kernel file that a run starts with; nullopt with the default kernels or
+/// if the file does not exist.
+/// @throws what parse_kernel_file() throws
 std::optional<Origin> origin_of_kernels(const KernelRequest& request);
 
-/// RunKernels chooses the kernels of one run. In processes that do not lead, it only knows the mode, because
-/// the leading process makes the choices.
+/// RunKernels chooses the kernels of one run. The leading process makes the choices; in the others,
+/// RunKernels has no measured times.
 class RunKernels {
  public:
-  /// Reads the file, which is optional for a run that learns.
-  /// @throws Error (input) as read_kernel_file(), and if there is none and the mode is profile
+  /// Reads the kernel file of `request`. In mode learn, the file may be missing.
+  /// @throws Error (input) if the file is missing in mode profile; what read_kernel_file() throws
   RunKernels(const KernelRequest& request, const World& world, const VariantNames& names);
 
   KernelMode mode() const { return request_.mode; }
@@ -50,12 +51,14 @@ class RunKernels {
   KernelPlanner& planner() { return *planner_; }
   const KernelPlanner& planner() const { return *planner_; }
 
-  /// Returns a file of everything known now, as a checkpoint has it; empty without learning.
+  /// Returns all kernel times learned so far as the text of a kernel file, for checkpoints; empty unless the
+  /// mode is learn.
   std::string learned() const;
-  /// Continues from a checkpoint's learned(); kernels learned on another machine are ignored, with a note.
+  /// Continues from `kept`, the text of learned() in the checkpoint `path`. Kernels learned on another
+  /// machine are ignored, with a note.
   void resume(const std::string& kept, const std::string& path);
 
-  /// Writes learned() to the path that the run read. @throws Error (output)
+  /// Writes learned() to the request's kernel file. @throws Error (output)
   void save(const Provenance& made_by) const;
 
  private:
@@ -65,22 +68,23 @@ class RunKernels {
   std::optional<KernelPlanner> planner_;
 };
 
-/// Returns the kernels of a run of a plan; null for the default ones.
-/// @throws Error (usage) if ranks share devices, because kernels are measured on whole ones; Error (input) as
-/// RunKernels()
+/// Makes the RunKernels of a run; null if the request is for the default kernels.
+/// @throws Error (usage) if ranks share devices, because kernels are measured on whole devices; what
+/// RunKernels() throws
 std::unique_ptr<RunKernels> make_run_kernels(const KernelRequest& request, const World& world,
                                              const VariantNames& names);
 
-/// Adjusts a profile of the default kernels to the kernels that a run starts with, like take_kernels(). If
-/// the profile has other kernels than the run, and the run uses no file, prints a note.
-/// @throws Error (input) as take_kernels()
+/// Adjusts a profile measured with the default kernels to the kernels that a run starts with
+/// (take_kernels()). If the profile was measured with other kernels and the run does not use exactly those,
+/// mode profile rejects it; the other modes print a note.
+/// @throws what take_kernels() throws
 void take_kernels_of_run(NamedProfile& profile, const KernelRequest& request);
 
-/// Checks that all processes of a world have the same variants, because one process chooses for all.
+/// Checks that all processes of a world have the same kernel variants, because one process chooses for all.
 /// @throws Error (input) naming the process that differs
 void require_same_variants(World& world, const VariantNames& names);
 
-/// Prints what was learned, in one line on standard error.
+/// Prints one line about the learned kernels on standard error.
 void say_learned(const RunKernels& kernels);
 
 }  // namespace dflop

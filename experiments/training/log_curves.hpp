@@ -9,7 +9,7 @@
 
 namespace dflop {
 
-/// A LoggedStep holds the values of a log line that the curves show.
+/// A LoggedStep holds those values of a log line that the curves show.
 struct LoggedStep {
   std::int64_t step = 0;
   std::optional<double> loss;  ///< none if it was not finite

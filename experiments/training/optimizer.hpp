@@ -1,5 +1,5 @@
 // This file configures the AdamW optimizer of a training run: learning-rate schedule, clipping, decay, and
-// rates for each module.
+// learning rates per module.
 #pragma once
 
 #include <cstdint>
@@ -33,13 +33,13 @@ inline constexpr NameTable<RateKind, 4> kNames<RateKind> = {{{RateKind::constant
 struct RateSchedule {
   double peak = 1e-3;
   RateKind kind = RateKind::constant;
-  std::int64_t warm_up = 0;  ///< steps in which it rises linearly; the last one has the peak
-  std::int64_t decay = 0;    ///< for wsd: number of last steps
-  double floor = 0;          ///< fraction of the peak
+  std::int64_t warm_up = 0;  ///< number of steps in which the rate rises linearly to the peak
+  std::int64_t decay = 0;    ///< for wsd: number of last steps, in which the rate falls
+  double floor = 0;          ///< as a fraction of the peak
   std::int64_t steps = 1;    ///< number of training steps
 
-  /// Returns the rate of a step, counting from 1. The first step after the warm-up has the peak, and the
-  /// first step after the last would have the floor.
+  /// Returns the rate of a step, counting from 1. The last warm-up step and the step after it have the peak.
+  /// A rate that falls would reach the floor in step `steps` + 1.
   double at(std::int64_t step) const;
 };
 
@@ -61,17 +61,18 @@ using OptimizerSettings = std::map<std::string, std::string>;
 /// Returns all settings of a choice; equal choices have equal text.
 OptimizerSettings settings_of(const OptimizerChoice& choice);
 
-/// Restores the previous settings of a resumed run, except for options that are `given` now. Returns notes
-/// about restored values that differ from the defaults, and about changes.
+/// Sets `choice` to the settings `before` of a resumed run, except for options that are `given` now. Returns
+/// notes about the values it has set, and about given options that differ from `before`.
 /// @throws Error (input) for an invalid value of an option
 std::vector<std::string> keep_settings(const std::set<std::string>& given, const OptimizerSettings& before,
                                        OptimizerChoice& choice);
 
-/// Returns all settings of a choice as options, "--beta1 0.9 --beta2 0.95 ..."; equal choices have equal
-/// text.
+/// Returns all settings of a choice as a command line, "--beta1 0.9 --beta2 0.95 ..."; equal choices have
+/// equal text.
 std::string describe(const OptimizerChoice& choice);
 
-/// Sets the values from describe()'s text. @throws Error (input) for an invalid value of an option
+/// Sets all settings from a text that describe() returned. @throws Error (input) for an invalid value of an
+/// option
 void take_description(const std::string& text, OptimizerChoice& choice);
 
 }  // namespace dflop

@@ -1,4 +1,4 @@
-// This file shows a training run to people: a line while it runs, a table and a summary at its end.
+// This file reports a training run to the user: a line while it runs, then a table and a summary.
 #pragma once
 
 #include <chrono>
@@ -28,11 +28,11 @@ class TrainingLine {
   std::chrono::steady_clock::time_point last_;
 };
 
-/// Returns a row for each step. Columns that the run's options leave empty are absent.
+/// Returns a table with a row for each step, without the columns that these options leave empty.
 Table step_table(const std::vector<TrainingStep>& steps, const TrainingOptions& options);
 
-/// Prints the step times of a run on standard error, without its first step, which warms up. `others` is the
-/// fraction of the machine's processor time that other processes used.
+/// Prints the step times of a run on standard error. It leaves out `first_step`, a warm-up step. `others` is
+/// the fraction of the machine's processor time that other processes used.
 void say_summary(const std::vector<TrainingStep>& steps, std::int64_t first_step,
                  const std::optional<double>& others);
 

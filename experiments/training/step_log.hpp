@@ -11,16 +11,17 @@
 
 namespace dflop {
 
-/// StepLogs writes the logs that the user requested. A step is in their files when add() returns.
+/// StepLogs writes the logs that the user requested. When add() returns, the step is in the files.
 class StepLogs {
  public:
-  /// Makes an object without logs.
+  /// Makes an object that writes no logs.
   StepLogs() = default;
-  /// Opens a file of lines, to which a resumed run appends, and a new TensorBoard file in a folder.
+  /// Opens the JSON-lines file `lines`, to which a resumed run appends, and makes a new file in the folder
+  /// `tensorboard`. Either may be absent.
   /// @throws Error (output) if they cannot be opened
   StepLogs(const std::optional<std::string>& lines, const std::optional<std::string>& tensorboard);
 
-  /// Writes a step to all logs. @throws Error (output) if it cannot, for example on a full disk
+  /// Writes a step to all logs. @throws Error (output) if a log cannot be written, for example on a full disk
   void add(const TrainingStep& step);
 
  private:
@@ -28,11 +29,11 @@ class StepLogs {
   std::optional<EventFile> events_;
 };
 
-/// Returns the line of a step, without its line end. Times are in seconds; unknown and non-finite values are
-/// null.
+/// Returns the JSON line of a step, without a line end. Times are in seconds; unknown and non-finite values
+/// are null.
 std::string step_line(const TrainingStep& step);
 
-/// Returns the known curve values of a step.
+/// Returns the TensorBoard values of a step, without the unknown ones.
 std::vector<Scalar> step_scalars(const TrainingStep& step);
 
 }  // namespace dflop

@@ -19,13 +19,14 @@
 
 namespace dflop {
 
-/// A PreparedStep holds everything needed to run a step, and how long the loop waited for it.
+/// A PreparedStep holds everything needed to run a step, and the times that the loop waited for its parts.
 struct PreparedStep {
   ScheduledBatch batch;
   Iteration iteration;
-  StepInputs inputs;                   ///< for the ranks; empty: they make them when the step begins
-  Seconds waited{0};                   ///< for the schedule
-  std::optional<Seconds> data_waited;  ///< for contents, if they are loaded
+  StepInputs inputs;  ///< inputs of the ranks; empty: the ranks make them when the step begins
+  Seconds waited{0};  ///< time that the loop waited for the schedule
+  std::optional<Seconds>
+      data_waited;  ///< time that the loop waited for contents; none if contents are made up
 };
 
 /// StepsToPrepare describes the run whose steps are prepared. Everything it refers to must outlive the
@@ -38,24 +39,27 @@ struct StepsToPrepare {
   const LiveExecutor& executor;
   ContentLoader* loader;  ///< null: contents are made up
   BatchStream batches;    ///< begins with the first step's batch
-  bool are_known_before;  ///< whether schedules are independent of when they are requested
+  bool are_known_before;  ///< whether a step's schedule does not depend on the previous step
 };
 
-/// StepsAhead prepares the steps of a run, one after the other. On asynchronous devices a thread prepares the
-/// next step, which takes memory for the inputs of one more step. On other devices, or if the schedule is not
-/// known in advance, a step is prepared when it is taken. All processes of the world make the same calls.
+/// StepsAhead prepares the steps of a run, one after the other. On asynchronous devices, a thread prepares
+/// the next step during the current one, which takes memory for the inputs of one more step. On other
+/// devices, or if the schedule is not known in advance, take() prepares the step. All processes of the world
+/// make the same calls.
 class StepsAhead {
  public:
-  /// `source` must outlive this object. To end early, its next() has to return.
+  /// `source` must outlive this object. The destructor waits until a running source.next() returns.
   StepsAhead(StepsToPrepare steps, AssignmentSource& source);
 
-  /// Begins to prepare a step, after the previous one was taken.
+  /// Begins to prepare a step. Call it after take() of the previous step.
   void begin(std::int64_t step);
-  /// Takes the schedule of the begun step if it is not known in advance. @throws as the source
+  /// Gets the schedule of the begun step from the source if the schedule is not known in advance. @throws
+  /// what the source throws
   void take_schedule();
-  /// Waits for the begun step, after take_schedule(). It does not communicate with other processes.
-  /// @throws errors of its preparation: Error (input) if no schedule obeys the caps, and as
-  /// ContentLoader::wait(), make_iteration() and LiveExecutor::make_inputs()
+  /// Waits for the begun step and returns it. Call it after take_schedule(). It does not communicate with
+  /// other processes.
+  /// @throws Error (input) if no schedule obeys the caps; what ContentLoader::wait(), make_iteration() and
+  /// LiveExecutor::make_inputs() throw
   PreparedStep take();
 
  private:
@@ -74,8 +78,8 @@ class StepsAhead {
   StepsToPrepare steps_;
   AssignmentSource& source_;
   std::optional<ContentAhead> content_;
-  bool takes_ahead_ = false;  ///< whether to take a schedule when the preparation of its step begins
-  bool has_thread_ = false;   ///< whether a thread does everything else
+  bool takes_ahead_ = false;  ///< whether begin() gets the step's schedule
+  bool has_thread_ = false;   ///< whether a thread prepares the rest of a step
   std::optional<ScheduledBatch> batch_;
   std::future<Preparation> coming_;  // the latest preparation; its destructor waits for the thread
 };

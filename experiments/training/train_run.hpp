@@ -24,26 +24,27 @@
 
 namespace dflop {
 
-/// A TrainRun trains a job on a world. All processes of the world make one and call run(). The world, the
-/// settings and the job must outlive it. If run() throws, the world is told first and the run destroyed then,
+/// A TrainRun trains a job on a world. All processes of the world construct one and call run(). The world,
+/// the settings and the job must outlive it. If run() throws, tell the world before you destroy the TrainRun,
 /// because its ranks may wait for other processes.
 class TrainRun {
  public:
   TrainRun(World& world, const TrainSettings& settings, const TrainJob& job);
 
-  /// Trains up to the last step, or until a signal comes. Returns the exit status: 0, or 128 and the signal.
-  /// @throws Error (usage), (input), (output) for what a phase cannot do; a failed step leaves a checkpoint
-  /// of the step before and its records, if the state is whole
+  /// Trains up to the last step, or until the process receives a signal. Returns the exit status: 0, or 128
+  /// plus the signal's number.
+  /// @throws Error (usage), (input), (output) if a phase fails. If a step fails and the state after the
+  /// previous step is intact, the run first saves this state and its records.
   int run();
 
  private:
-  // The phases of run(), in its order. Each needs those before it.
+  // The phases of run(), in order. Each phase needs the previous phases.
   void claim_checkpoints();  ///< locks the folder, so that no other run writes to it
-  void agree();              ///< checks that all processes were asked for the same run
-  void adjust_profile();     ///< to the kernels of the run, and to corrections
+  void agree();              ///< checks that all processes have the same settings and job
+  void adjust_profile();     ///< adjusts the profile to the kernels of the run and to corrections
   void check_export();
-  void load();    ///< makes the ranks, with the weights and contents of the job
-  void resume();  ///< continues from a checkpoint, if asked
+  void load();    ///< makes the ranks with their weights, and the loader of contents
+  void resume();  ///< continues from a checkpoint, if requested
   void train();
   void finish();  ///< writes and prints the results
 
