@@ -1,4 +1,5 @@
-// A cell of a study is one unit of work: several systems, or schedulers, on one model, cluster and data set.
+// A cell of a study is one unit of work: it compares several systems or schedulers on one model, cluster and
+// data set.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +18,9 @@ namespace dflop {
 
 /// A StudyCellKind says what a cell compares.
 enum class StudyCellKind : std::uint8_t {
-  systems,     ///< the baselines and both readings of the published method
+  systems,     ///< systems: the baselines and both readings of the published method
   schedulers,  ///< schedulers, on the plan of the published method
-  correction,  ///< Adaptive Correction on the plan of the published method, under anomalies
+  correction,  ///< Adaptive Correction under anomalies, on the plan of the published method
 };
 template <>
 inline constexpr NameTable<StudyCellKind, 3> kNames<StudyCellKind> = {
@@ -52,8 +53,8 @@ struct FigureColumn {
 /// Returns all figures, in the order of the table columns.
 std::span<const FigureColumn> figure_columns();
 
-/// A FigureRow holds the figures of one system, scheduler or anomaly of a cell, or of the data set if its
-/// name is "data".
+/// A FigureRow holds the figures of one system, scheduler or anomaly of a cell, or of the data set if the
+/// row's name is "data".
 struct FigureRow {
   std::string name;
   std::string detail;  ///< the plan, or why there are no figures
@@ -65,8 +66,8 @@ struct FigureRow {
   bool operator==(const FigureRow&) const = default;
 };
 
-/// Runs a cell. Figures are the same in every run, except measured seconds and the ILP solutions found within
-/// the time limit.
+/// Runs a cell; `folder` has the data sets. Figures are the same in every run, except measured seconds and
+/// figures of ILP solutions, which depend on the time limit.
 /// @throws Error (input) for data that cannot be read
 std::vector<FigureRow> run_cell(const StudyCell& cell, const Setting& setting, const std::string& folder);
 

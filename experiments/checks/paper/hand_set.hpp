@@ -1,5 +1,5 @@
-// These baselines are set by hand. They stand in for the baselines of the published evaluation, which says
-// only that they follow conventional best practices.
+// This file makes baselines with hand-set plans. They replace the baselines of the published evaluation,
+// which describes its baselines only as following conventional best practices.
 #pragma once
 
 #include <span>

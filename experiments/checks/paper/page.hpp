@@ -10,7 +10,7 @@
 
 namespace dflop {
 
-/// Returns a table with a row for each FigureRow of each cell.
+/// Returns a table of figures with a row for each FigureRow of each cell.
 Table study_figures(std::span<const StudyResult> results);
 
 /// Returns a table with a row for each claim under each setting.

@@ -18,9 +18,9 @@ struct StudyResult {
   std::vector<Claim> claims;
 };
 
-/// Runs studies under all settings; the settings of a study run one after the other. Cells already in `store`
-/// are not run again, and newly run cells are added to it. Prints one line per cell to standard error. `data`
-/// is the folder of data sets.
+/// Runs studies under all settings, one setting of a study after the other. Does not run cells that are in
+/// `store`, and adds newly run cells to it. Prints one line per cell to standard error. `data` is the folder
+/// of data sets.
 /// @throws Error (input) for data that cannot be read, Error (output) for a cell that cannot be stored
 std::vector<StudyResult> run_studies(std::span<const StudyKind* const> studies, const CellStore& store,
                                      const std::string& data);

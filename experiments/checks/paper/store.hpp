@@ -12,13 +12,14 @@ namespace dflop {
 
 class CellStore {
  public:
-  /// Stores cells in `folder`/cells, which is created; `data` is the folder of data sets.
+  /// Creates the folder `folder`/cells and stores cells there. `data` is the folder of data sets.
   /// @throws Error (output)
   CellStore(const std::string& folder, std::string data);
 
-  /// Returns the stored figures of a cell; nullopt if there are none, or if the data, the model, the cluster
-  /// or the program's version has changed since they were stored. Reports damaged files.
-  /// @throws Error (input) for a file that cannot be read; Error (output) if a folder or a link has its name
+  /// Returns the stored figures of a cell. Returns nullopt if there are none, or if the data, the model, the
+  /// cluster or the program's version has changed since they were stored. Prints a note about a damaged file.
+  /// @throws Error (input) for a file that cannot be read; Error (output) if a folder or a link has the name
+  /// of the cell's file
   std::optional<std::vector<FigureRow>> find(const StudyCell& cell, const Setting& setting) const;
 
   /// Stores a cell. @throws Error (output)

@@ -39,16 +39,16 @@ struct CellResult {
   StudyCell cell;
   std::vector<FigureRow> rows;
 
-  /// Returns the row with this name; null if there is none.
+  /// Returns the named row; null if there is none.
   const FigureRow* find(std::string_view name) const;
 };
 
-/// A StudyPicture is the kind of a study's picture.
+/// A StudyPicture says what the picture of a study shows.
 enum class StudyPicture : std::uint8_t {
   speedups,     ///< throughput relative to the better baseline
-  idle,         ///< idle seconds of an iteration
-  throughputs,  ///< a box for the tp groups of each system
-  gaps,         ///< how far schedules may be from the optimum
+  idle,         ///< idle seconds per iteration
+  throughputs,  ///< throughput of tp groups, with a box plot for each system
+  gaps,         ///< max distance of schedules from the optimum
   corrections,  ///< gain of Adaptive Correction
 };
 
@@ -58,22 +58,24 @@ struct StudyKind {
   std::string_view what;  ///< describes the setup in one sentence
   StudyPicture picture = StudyPicture::speedups;
   std::vector<StudyCell> (*cells)() = nullptr;
-  /// Compares the figures of all cells with the published ones. `cells` are in the order of the study.
+  /// Returns the study's claims, with the published figures next to ours. `cells` must be in the study's
+  /// order.
   std::vector<Claim> (*claims)(std::span<const CellResult> cells) = nullptr;
 };
 
 /// Returns all studies.
 std::span<const StudyKind> study_kinds();
 
-/// A MethodGain is the throughput of the published method, in its better reading, relative to the better of
-/// two baselines.
+/// A MethodGain is the throughput of the published method divided by the best baseline's. The method is taken
+/// in its better reading.
 struct MethodGain {
   double factor = 0;
   const FigureRow* method = nullptr;
   const FigureRow* baseline = nullptr;
 };
 
-/// Returns the gain in a cell; nullopt if no method or no baseline fits.
+/// Returns the gain in a cell over the named baselines; nullopt if no reading of the method or no baseline
+/// fits.
 std::optional<MethodGain> gain_of(const CellResult& cell, std::span<const std::string_view> baselines);
 
 /// Returns Kendall's rank correlation (tau-a) of pairs: 1 if y always rises with x, -1 if it always falls.

@@ -1,4 +1,5 @@
-// This file predicts measured iterations in the same way as all plans: cost model, lower(), simulate().
+// This file predicts measured iterations with the same steps as for any plan: cost model, lower(),
+// simulate().
 #pragma once
 
 #include <vector>
@@ -10,7 +11,7 @@
 
 namespace dflop {
 
-/// A TruthCase describes the run that a row measured.
+/// A TruthCase describes the run behind a row of measurements.
 struct TruthCase {
   ModelSpec model;              ///< text only: no encoder layers
   Plan plan;                    ///< uniform; its tp may span nodes, unlike users' plans
@@ -20,7 +21,7 @@ struct TruthCase {
   bool operator==(const TruthCase&) const = default;
 };
 
-/// Returns the run behind a row.
+/// Returns the run behind a row of measurements; `kind` determines its settings:
 ///
 /// megatron_gpt (Megatron-DeepSpeed, 2022): 4 h MLP, vocabulary 51,200 padded to a multiple of 128 tp, tied
 /// embeddings, dropout, cross-entropy step by step, fused softmax if micro_batch x heads / tp is a multiple
@@ -42,41 +43,41 @@ struct Prediction {
   bool operator==(const Prediction&) const = default;
 };
 
-/// Lowers the plan of a run.
+/// Lowers the run's plan to a program.
 Program truth_program(const TruthCase& run);
 
 /// Simulates one iteration of run's program on as many nodes of `cluster` as the plan needs.
 Prediction predict(const TruthCase& run, const Program& program, const ClusterSpec& cluster);
 
-/// Lowers the plan of a run, and predicts the run like the other predict().
+/// Lowers the run's plan and simulates one iteration, on as many nodes of `cluster` as the plan needs.
 Prediction predict(const TruthCase& run, const ClusterSpec& cluster);
 
 /// Returns the parts of a program that estimate() needs: its stages and groups, one message for each stage
-/// boundary, the collectives and one Work, but no instructions.
+/// boundary, the collectives and one microbatch's work, but no instructions.
 Program skeleton(const Program& program);
 
-/// Estimates the iteration time of predict() without a simulation, for fits, which need it thousands of
-/// times. All microbatches are equal, so 1F1B takes the sum of all stages' passes and, for every further
-/// microbatch, the slowest stage's passes (Narayanan et al. 2021, section 2.2), each with a message. The
-/// slowest stage's reduction and optimizer step are added.
-/// @pre `program` belongs to a truth_case, or is its skeleton
+/// Estimates the iteration time of predict() without a simulation, because a fit needs thousands of
+/// predictions. All microbatches are equal. With 1F1B, the first takes the sum of all stages' passes, and
+/// each further one the slowest stage's passes (Narayanan et al. 2021, section 2.2). Each pass includes a
+/// message. The slowest stage's reduction and optimizer step are added.
+/// @pre `program` is the truth_program() of `run`, or its skeleton()
 Seconds estimate(const TruthCase& run, const Program& program, const ClusterSpec& cluster);
 
-/// Reads measured iterations of runs on nodes of `cluster`.
-/// @throws what read_ground_truth() throws; Error (input) naming row and column if tp neither divides the
-/// GPUs of a node nor fills whole nodes, because no launcher places ranks in that way.
+/// Reads a file of measured iterations, from runs on nodes of `cluster`.
+/// @throws Error (input) naming row and column if tp neither divides the GPUs of a node nor fills whole
+/// nodes, because no launcher places ranks in that way; what read_ground_truth() throws
 TruthSet read_ground_truth_on(const ClusterSpec& cluster, const std::string& path);
 
-/// Notes suspicious rows on standard error: rows whose ratio of prediction to measurement differs from the
-/// median of the set by more than a factor of 1.5 and by more than five standard deviations, estimated from
-/// the median deviation. Such a row is more often a mistake, such as 843 s for 0.843 s or a first iteration,
-/// than a real run. The comparison with the median cancels errors of an uncalibrated cluster that all rows
-/// share. `row_is` is the text between the file's name and a row's number, such as ":row ".
+/// Prints a note about suspicious rows to standard error. A row is suspicious if its ratio of predicted to
+/// measured time differs from the set's median ratio by more than a factor of 1.5 and by more than five
+/// standard deviations (estimated from the median deviation). Such a row is usually a mistake, such as 843 s
+/// for 0.843 s, or a first iteration. An uncalibrated cluster shifts all ratios and their median alike, and
+/// therefore causes no notes. `row_is` is the text between the file's name and a row's number, such as ":row
+/// ".
 void note_odd_rows(const TruthSet& set, const std::vector<Prediction>& predictions,
                    const std::string& row_is);
 
-/// An ErrorSummary summarizes the differences between predictions and measurements, in fractions, not
-/// percent.
+/// An ErrorSummary summarizes relative prediction errors, as fractions (0.05 is 5 %).
 struct ErrorSummary {
   double mean = 0;
   double median = 0;
@@ -84,13 +85,13 @@ struct ErrorSummary {
   double max = 0;
 };
 
-/// Summarizes errors. @pre they are absolute, and there is at least one.
+/// Summarizes errors. @pre there is at least one error, and none is negative
 ErrorSummary summarize(std::vector<double> errors);
 
 /// Returns |predicted / measured - 1| of each row's time.
 std::vector<double> time_errors(const TruthSet& set, const std::vector<Prediction>& predictions);
 
-/// Returns |predicted / measured - 1| of each row's peak memory, only for rows in which it was measured.
+/// Returns |predicted / measured - 1| of the peak memory, for each row with a measured peak.
 std::vector<double> memory_errors(const TruthSet& set, const std::vector<Prediction>& predictions);
 
 }  // namespace dflop

@@ -15,9 +15,10 @@
 
 namespace dflop {
 
-/// A SlowRank takes `factor` times its predicted compute time; it busy-waits for the rest.
+/// A SlowRank is slowed down on purpose: it busy-waits until its compute has taken `factor` times the
+/// predicted time.
 struct SlowRank {
-  int rank = 0;       ///< first of its tp group
+  int rank = 0;       ///< must be the first rank of a tp group
   double factor = 1;  ///< >= 1
 };
 
@@ -32,7 +33,7 @@ using CostSource = std::function<const SumCostModel&(std::size_t variant, std::s
 
 struct VerificationInput {
   std::shared_ptr<const Target> target;
-  std::vector<Batch> batches;  ///< including those of warm-up steps; all variants run the same batches
+  std::vector<Batch> batches;  ///< including batches for warm-up; all variants run the same batches
   CostSource cost;
 };
 
@@ -40,14 +41,14 @@ struct VerificationOptions : FidelityOptions {
   JudgeOptions judge;
 };
 
-/// RankTimes are means over ranks and steps.
+/// RankTimes say how ranks spend a step, as means over ranks and steps.
 struct RankTimes {
   Seconds busy{0};
   Seconds bubble{0};
   Seconds wait{0};
 };
 
-/// A VariantRun is the result of one variant.
+/// A VariantRun holds the predicted and measured times of one variant.
 struct VariantRun {
   Variant variant;
   std::vector<Seconds> predicted;  ///< predicted time of each step
@@ -58,17 +59,17 @@ struct VariantRun {
 };
 
 struct Verification {
-  std::vector<VariantRun> runs;     ///< all others are compared with the first
+  std::vector<VariantRun> runs;     ///< each other run is compared with the first
   std::vector<Judgment> judgments;  ///< for runs[1], runs[2], ...
   JudgeOptions options;
   std::optional<double> others;  ///< fraction of the machine's processor time used by other processes
 };
 
-/// Predicts every step of every variant, then runs them live in alternating order: A B, B A, A B, ... for two
-/// variants, and likewise for more, each pair on the same batch. All variants are in memory at the same time.
-/// Calls `on_step` after each step; an exception from it ends the run.
-/// @throws Error (usage) for a slow rank that is not the first of a tp group, Error (input) if no schedule
-/// obeys the caps; what LiveExecutor throws
+/// Predicts every step of every variant, then runs the variants live in alternating order, such as A B, B A,
+/// A B, ... for two. All variants run each batch before the next one. All variants are in memory at the same
+/// time. Calls `on_step` after each step; an exception from it ends the run.
+/// @throws Error (usage) for a rank that is not the first of a tp group, Error (input) if no schedule obeys
+/// the caps; what LiveExecutor throws
 Verification verify_live(const std::vector<Variant>& variants, const VerificationInput& input,
                          const VerificationOptions& options, const std::function<void()>& on_step);
 
