@@ -33,14 +33,14 @@ ModelSpec find_model(const std::string& name);
 /// Returns whether a model's name is a folder.
 bool is_model_folder(const std::string& name);
 
-/// Finds a cluster: `name` is "a100-80g:4" (4 nodes), "a100-80g" (1 node), a file's path with the same
-/// suffix, or several of these joined, as in "a100-80g:15+h100:1": nodes of several GPU types, with the links
-/// of the first cluster.
-/// @throws Error (input) for an unknown name or a file that is not a cluster, for a node count that is
-/// outside 1 to 4096 or contradicts a file with "nodes", and for nodes of different sizes.
+/// Finds a cluster: `name` is "a100-80g:4" (4 nodes), "a100-80g" (1 node) or a file's path, with or without a
+/// number of nodes. Names may be joined, as in "a100-80g:15+h100:1": the cluster then has nodes of several
+/// GPU types, and the links of the first name.
+/// @throws Error (input) for an unknown name or a file that is not a cluster, for a node count outside 1 to
+/// 4096 or one that contradicts the key "nodes" of a file, and for nodes of different sizes
 ClusterSpec find_cluster(const std::string& name);
 
-/// Finds a cluster like find_cluster(). @throws Error (input) also for a cluster with GPUs of several types
+/// Finds a cluster like find_cluster(). @throws Error (input) also for a cluster with several GPU types
 ClusterSpec find_uniform_cluster(const std::string& name);
 
 /// A ClusterFile is a cluster of one GPU type, with the text of its file.
@@ -50,32 +50,32 @@ struct ClusterFile {
   std::string json;
 };
 
-/// Finds a single preset or file by name. The file is read only once, because it may be a pipe.
-/// @throws what find_cluster() throws; Error (input) for joined names, and for a file with "nodes"
+/// Finds a single preset or file by name. Reads a file only once, because it may be a pipe.
+/// @throws Error (input) for joined names, and for a file with the key "nodes"; what find_cluster() throws
 ClusterFile find_cluster_file(const std::string& name);
 
-/// Returns whether a cluster's name fixes its number of nodes even without a number at its end: joined
-/// presets, or a file with "nodes".
+/// Returns whether a cluster's name fixes the number of nodes without a number at its end: it joins several
+/// names, or is a file with the key "nodes".
 bool says_nodes(const std::string& cluster);
 
-/// Returns a cluster's name with this number of nodes; unchanged if says_nodes().
+/// Returns the cluster's name with this number of nodes; the unchanged name if says_nodes().
 std::string with_nodes(const std::string& cluster, std::int64_t nodes);
 
-/// NamedNotes are the notes of a preset or file, with its name.
+/// NamedNotes are the notes of a preset or cluster file, with its name.
 struct NamedNotes {
   std::string name;  ///< without the number of nodes
   ClusterNotes notes;
 };
 
-/// Returns the notes of each preset or file that a cluster's name joins. For files that can be read only
-/// once, such as pipes, all notes are unknown. @throws what find_cluster() throws
+/// Returns the notes of each preset or file that a cluster's name joins. The notes of a file that can be read
+/// only once, such as a pipe, are unknown. @throws what find_cluster() throws
 std::vector<NamedNotes> find_cluster_notes(const std::string& name);
 
 /// Returns the text that find_cluster() reads for a name, including the numbers of nodes.
 std::string cluster_text(const std::string& name);
 
-/// These functions return the hash of the text that find_model() or find_cluster() reads for a name,
-/// including the number of nodes. The hash is empty for files that can be read only once, such as pipes.
+/// Return a hash of the text that find_model() or find_cluster() reads for a name; for clusters, including
+/// the number of nodes. The hash is empty for a file that can be read only once, such as a pipe.
 std::string model_hash(const std::string& name);
 std::string cluster_hash(const std::string& name);
 

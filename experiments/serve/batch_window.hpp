@@ -1,5 +1,5 @@
-// A BatchWindow holds back the batches pushed to a session until a window is full, and then regroups the
-// window's outliers.
+// A BatchWindow collects the batches pushed to a session until a window is full, and then moves outliers
+// between the window's batches.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace dflop {
 
-/// A PushedAt is the position of a sample among the batches that a client pushed.
+/// A PushedAt says in which batch, and at which position, a client pushed a sample.
 struct PushedAt {
   std::uint64_t iteration = 0;  ///< the batch's iteration
   std::size_t index = 0;        ///< position in the batch
@@ -17,14 +17,14 @@ struct PushedAt {
   bool operator==(const PushedAt&) const = default;
 };
 
-/// A BatchWindow takes batches one by one and returns them one window at a time. Without a delay each batch
-/// is a window.
+/// A BatchWindow takes batches one by one and returns them one window at a time. If outliers are not delayed,
+/// each batch is a window.
 class BatchWindow {
  public:
   explicit BatchWindow(const OutlierDelay& delay) : delay_(delay) {}
 
-  /// Returns the number of samples that the next batch must have, because all batches of a window are equal
-  /// in size; 0: any.
+  /// Returns the required number of samples in the next batch, because all batches of a window have the same
+  /// size. Returns 0 if any size is allowed.
   std::size_t size() const { return costs_.empty() ? 0 : batch_; }
 
   /// Returns the iteration of the window's first batch.
@@ -33,12 +33,11 @@ class BatchWindow {
   /// Returns the number of batches in the window.
   std::size_t batches() const { return held_; }
 
-  /// Adds a batch, given the costs of its samples. Returns whether the window is full: it has the number of
-  /// batches set by the delay, or this batch `is_last`.
+  /// Adds a batch, given the costs of its samples. Returns whether the window is complete: it has as many
+  /// batches as the delay sets, or `is_last`.
   bool add(const std::vector<double>& costs, bool is_last);
 
-  /// Empties the window, and returns the batches to schedule: the samples of the window, with outliers
-  /// regrouped.
+  /// Empties the window and returns its batches after regrouping, ready to be scheduled.
   std::vector<std::vector<PushedAt>> take();
 
   bool is_on() const { return delay_.is_on(); }

@@ -21,20 +21,22 @@ namespace dflop {
 struct ItemCosts {
   std::vector<double> encoder;
   std::vector<double> llm;
-  std::vector<double> tokens;                ///< empty if not given
-  std::optional<std::uint64_t> stream = {};  ///< number of the random stream; nullopt: the iteration's
+  std::vector<double> tokens;  ///< empty if not given
+  std::optional<std::uint64_t> stream =
+      {};  ///< number of the random stream; none: the iteration's number is used
 };
 
-/// Reads {"llm": [...], "encoder": [...], "tokens": [...], "stream": 5}; only the first key is required.
-/// @throws Error (input) naming the key, for a cost that is not a finite number >= 0, lists of different
-/// lengths, and no items.
+/// Reads {"llm": [...], "encoder": [...], "tokens": [...], "stream": 5}; only "llm" is required.
+/// @throws Error (input) naming the key, for a cost that is not a finite number >= 0, for lists of different
+/// lengths, and if there are no items
 ItemCosts read_item_costs(const JsonValue& json);
 
 /// ItemBins describes the bins: bin = microbatch * dp + dp rank.
 struct ItemBins {
   int bins = 1;
   int dp = 1;
-  int encoder_dp = 0;  ///< dp ranks of a separate encoder, which share a microbatch's work; 0: none
+  int encoder_dp =
+      0;  ///< dp ranks of an encoder on its own GPUs, which share each microbatch's work; 0: no such encoder
   Objective objective = Objective::bins;
   std::optional<std::int64_t> token_cap = {};
   bool allow_empty = false;
@@ -45,12 +47,12 @@ struct ItemBins {
 ItemBins read_item_bins(const JsonValue& json);
 
 /// Assigns the items of a batch to bins.
-/// @throws Error (input) for fewer items than bins, if no bin may be empty, and for a token cap if the items
-/// have no tokens; Error (usage) for an unknown method.
+/// @throws Error (input) if there are fewer items than bins and empty bins are not allowed, or if there is a
+/// token cap but no tokens; Error (usage) for an unknown method
 ScheduleResult schedule_items(const ItemCosts& costs, const ItemBins& bins, std::string_view method,
                               const SolveLimits& limits);
 
-/// ItemBatches stores the costs of batches from their arrival until they are scheduled.
+/// ItemBatches stores the items' costs of batches, by iteration, until the batches are scheduled.
 class ItemBatches {
  public:
   void add(std::uint64_t iteration, std::shared_ptr<const ItemCosts> costs);
@@ -62,7 +64,8 @@ class ItemBatches {
   std::map<std::uint64_t, std::shared_ptr<const ItemCosts>> costs_;
 };
 
-/// Makes a scheduler that runs a method on the items of a batch and ignores samples and model.
+/// Makes a scheduler that runs a method on the items of a batch. It gets their costs from `batches`, and
+/// ignores samples and model.
 std::shared_ptr<const Scheduler> item_scheduler(std::string method, const ItemBins& bins,
                                                 std::shared_ptr<const ItemBatches> batches);
 

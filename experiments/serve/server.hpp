@@ -13,14 +13,15 @@ namespace dflop {
 /// answer.
 inline constexpr int kServeProtocol = 1;
 
-/// These limits bound a client's requests, so that a faulty client gets an error and the server keeps
-/// answering:
-inline constexpr std::size_t kMaxLineBytes = std::size_t{64} << 20;    ///< per request
-inline constexpr std::size_t kMaxOpenSessions = 64;                    ///< at the same time
-inline constexpr std::size_t kMaxWaitingBatches = 2048;                ///< per session
-inline constexpr std::size_t kMaxWaitingItems = std::size_t{1} << 22;  ///< in all sessions
-/// In all sessions together, waiting batches have at most kMaxWaitingBytes bytes, and waiting partition
-/// requests kMaxPartitionBytes. If the latter limit is reached, the next request is read later.
+/// Limits on the requests of clients. If a faulty client exceeds a limit, it gets an error and the server
+/// continues.
+inline constexpr std::size_t kMaxLineBytes = std::size_t{64} << 20;  ///< bytes per request
+inline constexpr std::size_t kMaxOpenSessions = 64;      ///< number of sessions open at the same time
+inline constexpr std::size_t kMaxWaitingBatches = 2048;  ///< waiting batches per session
+inline constexpr std::size_t kMaxWaitingItems = std::size_t{1} << 22;  ///< waiting items, over all sessions
+/// Max total bytes of waiting requests: kMaxWaitingBytes for pushed batches of all sessions, and
+/// kMaxPartitionBytes for `partition` requests. When `partition` requests reach their limit, the server reads
+/// no further request until some are answered.
 inline constexpr std::size_t kMaxWaitingBytes = std::size_t{256} << 20;
 inline constexpr std::size_t kMaxPartitionBytes = kMaxLineBytes;
 
@@ -29,8 +30,8 @@ inline constexpr std::size_t kMaxPartitionBytes = kMaxLineBytes;
 ///
 /// A request is {"id": 7, "method": "partition", "params": {...}}. Its answer is {"id": 7, "result": {...}}
 /// or {"id": 7, "error": {"kind": "input", "message": "..."}}, where the kind is usage, input, infeasible or
-/// internal. Answers come as soon as they are ready. Answers to the `next` requests of one session come in
-/// the order of their requests, and so do answers to `partition` requests.
+/// internal. Answers come as soon as they are ready. The `next` requests of one session are answered in their
+/// order, and so are all `partition` requests.
 ///
 ///   partition  items of one batch into bins: read_item_costs(), read_item_bins(), method (local-search),
 ///              seed (1), steps, time_limit_s
@@ -40,10 +41,10 @@ inline constexpr std::size_t kMaxPartitionBytes = kMaxLineBytes;
 ///   close      ends {"session": 1}
 ///   ping       {}
 ///
-/// `read_line` returns the next line; nullopt at the end. If a line is longer than kMaxLineBytes, it may
-/// return only its first kMaxLineBytes + 1 bytes. `write_line` writes a line, and is called by one thread at
-/// a time. From the call of serve() on, read_text_file() rejects pipes and devices in this process, because
-/// waiting for one would block all clients.
+/// `read_line` returns the next line, or nullopt at the end. It may cut a line that is longer than
+/// kMaxLineBytes after kMaxLineBytes + 1 bytes. `write_line` writes a line, and is called by one thread at a
+/// time. After serve() is called, read_text_file() rejects pipes and devices in this process, because waiting
+/// for one would block all clients.
 void serve(const std::function<std::optional<std::string>()>& read_line,
            const std::function<void(const std::string&)>& write_line);
 

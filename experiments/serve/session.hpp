@@ -1,5 +1,5 @@
-// A Session schedules the batches of one training run for a client: the client pushes batches and gets them
-// back one by one, with their microbatches.
+// A Session schedules the batches of one training run for a client. The client pushes batches and gets them
+// back one by one, divided into microbatches.
 #pragma once
 
 #include <condition_variable>
@@ -15,7 +15,7 @@
 
 namespace dflop {
 
-/// A BatchQueue hands batches to a SchedulingService, which waits until they arrive.
+/// A BatchQueue passes batches to a SchedulingService, which waits until they arrive.
 class BatchQueue {
  public:
   using Batch = std::shared_ptr<const std::vector<Sample>>;
@@ -48,19 +48,20 @@ class Session {
  public:
   virtual ~Session() = default;
 
-  /// Returns values that all iterations share and that the client needs first. For a plan's session with
-  /// programs, this is the "program" (program_json()) of a batch with one made-up sample per bin. Otherwise
-  /// empty.
+  /// Returns the values that all iterations share and that the client needs first. If the session is for a
+  /// plan and its answers contain programs, this is the "program" (program_json()) of a batch with one
+  /// made-up sample per bin. Otherwise it is empty.
   virtual nlohmann::ordered_json opened() const = 0;
 
-  /// Takes a batch, and returns its iteration. With delayed outliers, the batch is scheduled when the window
-  /// is full, or when a batch has "ends_window", as the last batch of a pass over the data must. Iterations
-  /// then contain samples of other batches, and next() tells in which batch each sample was pushed.
+  /// Takes a batch, and returns its iteration and number of items. If outliers are delayed, batches are
+  /// scheduled when their window is full, or when a batch has "ends_window", which the last batch of a pass
+  /// must have. An iteration may then contain samples of other batches; next() tells in which batch each
+  /// sample was pushed.
   /// @throws Error (input) naming the key
   virtual Pushed push(const JsonValue& batch) = 0;
 
-  /// Announces a later call of next().
-  /// @throws Error (input) if no batch was pushed for it
+  /// Announces a call of next(). Each call of next() needs one call of ask() before it.
+  /// @throws Error (input) if each batch of the complete windows already has a call of next()
   virtual void ask() = 0;
 
   /// Waits for the next iteration, and returns it with its bins. Call it once after each ask().
@@ -73,10 +74,10 @@ class Session {
 
 /// Opens a session for items known only by their costs ("bins", see read_item_bins()) or for a plan's samples
 /// ("plan", a file's path or its contents). Both accept "method" (auto), "seed" (1), "live" (false: the same
-/// answers on every machine), "depth" (1), "steps" and "delay_outliers" (0), the number of batches within
-/// which delay_outliers() regroups samples by their FLOP, or items by the sum of their costs. A plan also
-/// accepts "program" (false), whether answers contain the iteration's program, and "profile", a file from
-/// `dflop profile` whose costs are used.
+/// answers on every machine), "depth" (1), "steps" and "delay_outliers" (0). "delay_outliers" is the number
+/// of batches in a window in which delay_outliers() regroups samples by their FLOP, or items by the sum of
+/// their costs. With "plan", two more keys are allowed: "program" (false) says whether answers contain the
+/// iteration's program, and "profile" is a file from `dflop profile` whose costs are used.
 /// @throws Error (input) naming the key, (usage) for an unknown method
 std::unique_ptr<Session> open_session(const JsonValue& json);
 

@@ -1,4 +1,5 @@
-// Charts of sweeps plot a measure against an axis or a property of the data, with a line for each system.
+// This file draws charts of sweeps: a measure over an axis or a property of the data, with a line for each
+// system.
 #pragma once
 
 #include <map>
@@ -18,37 +19,37 @@ std::vector<std::string_view> sweep_x_names();
 std::vector<std::string_view> sweep_y_names();
 
 struct SweepPoint {
-  double x = 0;  ///< for an axis of names: the position of its value, counting from 1
+  double x = 0;  ///< if the axis has names: position of the name, counting from 1
   double y = 0;  ///< mean over seeds
   double least = 0;
   double most = 0;  ///< max over seeds
   double low = 0;
   double high = 0;    ///< upper end of the mean's 95 % interval (Student's t); = y with one seed
-  std::string label;  ///< how it differs from the other points of the line
+  std::string label;  ///< values that distinguish it from other points of its line
   int seeds = 1;      ///< number of seeds with a result
   int missing = 0;    ///< number of seeds without a result
 };
 
 struct SweepPanel {
-  std::string title;  ///< values of the axes in which panels differ
+  std::string title;  ///< values of the axes that differ between panels
   std::map<std::string, std::vector<SweepPoint>>
-      lines;  ///< by planner and scheduler; points from left to right
+      lines;  ///< by the line's name, such as planner and scheduler; points from left to right
 };
 
 struct SweepPicture {
   std::size_t x = 0;                     ///< column
-  std::vector<std::string> places = {};  ///< values of an axis of names; empty: x is a number
+  std::vector<std::string> places = {};  ///< names on the x axis, in order; empty: x is a number
   std::size_t y = 0;                     ///< column
-  std::string caption = {};              ///< what all panels have in common
-  bool has_seeds = false;                ///< points have several seeds, and bars are intervals of their means
+  std::string caption = {};              ///< values that all panels have in common
+  bool has_seeds = false;                ///< some point has several seeds; bars then show intervals of means
   bool lacks_seeds = false;              ///< some seeds of a point have no result
   std::vector<SweepPanel> panels = {};
 };
 
-/// Makes lines of the cells with status ok, and counts the other cells. At least one cell must be ok. There
-/// is a panel for each combination of the axes that determine neither the line (planner, scheduler, pipeline
-/// order) nor x (the axis itself; for flop_ratio and heterogeneity: model, data and modalities). Points are
-/// means over seeds, unless the seed is x. `x` and `y` are indices of columns.
+/// Makes a picture of the column `y` over the column `x`. Lines show the cells with status ok; other cells
+/// are only counted. Planner, scheduler and pipeline order determine the line. The axis `x` determines the
+/// position; for flop_ratio and heterogeneity, the model, data and modalities do. Each combination of the
+/// remaining axes' values has its own panel. Points are means over seeds, unless `x` is the seed.
 SweepPicture sweep_picture(const std::vector<SweepRow>& all, std::size_t x, std::size_t y);
 
 /// Draws an SVG that loads nothing external, all panels with the same scales.

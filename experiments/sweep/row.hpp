@@ -33,9 +33,9 @@ enum class Axis : std::uint8_t {
   conditions,
 };
 inline constexpr std::size_t kAxes = 16;
-inline constexpr std::size_t kPlanAxes = 14;  ///< the axes before scheduler
+inline constexpr std::size_t kPlanAxes = 14;  ///< number of axes before the scheduler
 
-/// A Measure is a result of a cell. The last three are measured times and differ from run to run.
+/// A Measure is a result of a cell. The last three are measured times, which differ between runs.
 enum class Measure : std::uint8_t {
   status,
   reason,
@@ -66,15 +66,16 @@ enum class CellKind : std::uint8_t { text, whole, real };
 struct SweepColumn {
   Column column;
   CellKind kind = CellKind::text;
-  Cell usual = {};  ///< default value of an axis that a spec does not name; missing if the spec must name it
+  Cell usual =
+      {};  ///< default value of an axis that a spec leaves out; missing if a spec must have this axis
 };
 
-// An axis that a spec does not name may have one of these values:
+// Default values of axes that a spec leaves out:
 inline constexpr const char* kAllModalities = "all";
 inline constexpr const char* kNoConditions = "none";
 inline constexpr const char* kDefaultOption = "default";  ///< the option is not passed
 
-/// Returns all columns: 0 to kAxes - 1 are the axes, then come the measures.
+/// Returns all columns: first the axes (0 to kAxes - 1), then the measures.
 const std::array<SweepColumn, kAxes + kMeasures>& sweep_columns();
 
 /// Returns the index of a column.

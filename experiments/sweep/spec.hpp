@@ -1,5 +1,6 @@
-// A SweepSpec says what a sweep runs (a file of schema "dflop.sweep", version 1); run_sweep() runs it. The
-// results of a cell equal the results of `dflop plan`, `dflop schedule` and `dflop simulate`, run one by one.
+// A SweepSpec says what a sweep runs; run_sweep() runs it. It comes from a file of schema "dflop.sweep",
+// version 1. The results of a cell equal those of running `dflop plan`, `dflop schedule` and `dflop simulate`
+// one after the other.
 #pragma once
 
 #include <functional>
@@ -25,41 +26,40 @@ struct SweepSpec {
   std::map<std::string, std::string> inputs;
 };
 
-/// Reads a spec. Each seed of the spec is expanded to `seeds` consecutive seeds; it is the first of them.
-/// @throws Error (input) naming the key: for an unknown key, an axis that is missing, has no value or a
-/// repeated one, an unknown name, a value out of range, a missing file, or no cells or too many.
+/// Reads a spec. Replaces each seed s of the spec by the seeds s to s + `seeds` - 1.
+/// @throws Error (input) naming the key: for an unknown key or name, an axis that is missing or has no values
+/// or repeated ones, a value out of range, a missing file, no cells, or too many cells
 SweepSpec parse_sweep_spec(std::string_view json, const std::string& file, int seeds = 1);
 
-/// A PlanGroup holds cells that share a plan: they have the same values on all axes before the scheduler.
-/// They are adjacent in a spec.
+/// A PlanGroup holds cells that share a plan: they have the same values on all axes before the scheduler. The
+/// cells of a group are adjacent in a spec.
 using PlanGroup = std::vector<SweepRow>;
 
 /// Returns the groups of the cells, in their order.
 std::vector<PlanGroup> plan_groups(std::vector<SweepRow> cells);
 
-/// Divides the groups into `count` parts, and returns part number `index`, counting from 1. Every group is in
-/// exactly one part.
+/// Divides the groups into `count` parts and returns part number `index`, counting from 1.
 std::vector<PlanGroup> shard(std::vector<PlanGroup> groups, int index, int count);
 
 /// Returns the options of `dflop plan` for a cell. @throws Error
 PlanOptions sweep_plan_options(const SweepRow& cell);
 bool sweep_best_parts(const SweepRow& cell);
-/// Returns the search options of a cell. `model` is for --no-padded-heads; if null, that option is checked
-/// but not applied.
+/// Returns the search options of a cell. --no-padded-heads needs `model`; if `model` is null, this option is
+/// checked but not applied.
 SearchOptions sweep_search_options(const SweepRow& cell, const ModelSpec* model = nullptr);
 SchedulerChoice sweep_scheduler(const SweepRow& cell);
 PreprocessOptions sweep_preprocess_options(const SweepRow& cell, const ModelSpec& model);
 
-/// Returns a function that scales the links of a cluster as the cell says.
+/// Returns the change that multiplies the bandwidths of a cluster's links by the cell's factors.
 std::function<void(ClusterSpec&)> sweep_cluster_change(const SweepRow& cell);
 
 /// Returns the conditions of `dflop simulate` for a cell. @throws Error
 WhatIf sweep_conditions(const SweepRow& cell);
 
-/// Runs the groups on all cores. `done` receives each cell with its measures, from any thread; each thread
-/// passes one cell at a time. A cell that cannot run has status "failed" and the error as its reason. A cell
-/// is "infeasible" if it has no plan, needs too much memory, or its run never finishes.
-/// @throws what `done` throws, after which no more cells begin.
+/// Runs the groups on all cores. Calls `done` for each finished cell, with its measures; several threads may
+/// call it at the same time. A cell that cannot run has status "failed" and the error as its reason. A cell
+/// has status "infeasible" if it has no plan, runs out of memory, or stalls.
+/// @throws what `done` throws; no more cells start after that
 void run_sweep(const std::vector<PlanGroup>& groups, const std::function<void(const SweepRow&)>& done);
 
 }  // namespace dflop

@@ -1,4 +1,4 @@
-// This file wraps SQLite databases, which stay intact when the process that writes them is killed.
+// This file wraps SQLite databases. A database stays intact if the process that writes it is killed.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +14,21 @@ struct sqlite3_stmt;
 namespace dflop {
 
 /// A Database is an open database file. Only one thread may use it at a time; several processes may use the
-/// file. All of its errors name the file and are Errors of kind output if it was opened to write, else input.
+/// file. All errors name the file. They are Errors of kind output if the file was opened to write, else of
+/// kind input.
 class Database {
  public:
   enum class Mode : std::uint8_t { write, read };
 
-  /// Opens a database; `write` creates a missing file. A write waits up to a minute for the writes of other
-  /// processes.
+  /// Opens a database; `write` creates a missing file. A write waits up to a minute while other processes
+  /// write.
   Database(const std::string& file, Mode mode);
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;
 
   /// Runs statements without results.
   void execute(const std::string& sql);
-  /// Returns the first column of the first row of a result.
+  /// Runs a query and returns the number in the first column of its first row.
   std::int64_t number(const std::string& sql);
   const std::string& file() const { return file_; }
 

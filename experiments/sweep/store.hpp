@@ -18,19 +18,17 @@ namespace dflop {
 /// processes.
 class SweepStore {
  public:
-  /// Opens or creates the database and adds the spec; `made_by` is the provenance of the cells recorded from
-  /// now on. With `redo_changed`, cells whose inputs have changed are removed, so that they run again; all
-  /// others stay.
-  /// @throws Error (output) for a file that is not a sweep's database, that cannot be written, or whose cells
-  /// were made by a different version of dflop or, without `redo_changed`, from inputs whose contents differ
-  /// from the spec's inputs.
+  /// Opens or creates the database and adds the spec. `made_by` is the provenance of the cells that will be
+  /// recorded. If `redo_changed`, removes the cells whose inputs have changed, so that they run again.
+  /// @throws Error (output) for a file that is not a sweep's database or cannot be written, if another
+  /// version of dflop made its cells, or if the spec's inputs have changed since and `redo_changed` is false
   SweepStore(const std::string& file, const SweepSpec& spec, const Provenance& made_by,
              bool redo_changed = false);
 
-  /// Returns the number of cells that were removed because their inputs had changed.
+  /// Returns the number of cells removed because their inputs had changed.
   std::int64_t taken_out() const { return taken_out_; }
 
-  /// Returns the keys of the finished cells; `with_failed` includes the failed ones.
+  /// Returns the keys (sweep_key()) of the finished cells. If `with_failed`, includes failed cells.
   std::set<std::string> finished(bool with_failed);
 
   /// Stores one cell and replaces its earlier result, if any. When record() returns, the cell is safe on
@@ -45,8 +43,8 @@ class SweepStore {
 };
 
 /// Reads the cells of several databases, without duplicates and in the order of their axes.
-/// @throws Error (input) for a file that is not a sweep's database, and for files that contradict each other:
-/// in version, inputs, or the reproducible results of a cell.
+/// @throws Error (input) for a file that is not a sweep's database, and if the files differ in version, in
+/// inputs or in the reproducible results of a cell
 std::vector<SweepRow> read_sweeps(const std::vector<std::string>& files);
 
 }  // namespace dflop
