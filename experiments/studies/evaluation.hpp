@@ -31,27 +31,28 @@ struct Evaluation {
   PipelineOrder order;  ///< order of the first iteration
 };
 
-/// Returns the percentile `part` (such as 0.95) of ascending values, by nearest rank. @pre `rising` is not
-/// empty
+/// Returns the `part` quantile (0.95: the 95th percentile) of values in ascending order, by nearest rank.
+/// @pre `rising` is not empty
 template <typename Value>
 Value nearest_rank(const std::vector<Value>& rising, double part) {
   const double rank = std::ceil(part * static_cast<double>(rising.size()));
   return rising[static_cast<std::size_t>(std::max(rank, 1.0)) - 1];
 }
 
-/// An Evaluator runs the iterations of a plan one after the other and accumulates their results. What it is
-/// made of must outlive it.
+/// An Evaluator runs the iterations of a plan one after the other and accumulates their results. The
+/// constructor's arguments must outlive it.
 class Evaluator {
  public:
-  /// Keeps spans of the first `traced` of `iterations`.
+  /// Prepares to run `iterations` iterations, and to keep the spans of the first `traced` ones.
   Evaluator(const Plan& plan, const Target& target, const Executor& executor, std::size_t iterations,
             int traced);
 
-  /// Runs the next iteration, in the order of order_for_batch() or in the user's.
+  /// Runs the next iteration in the pipeline order `order`; if it is empty, in the order of
+  /// order_for_batch().
   const Timeline& run(std::span<const Sample> samples, const Assignment& assignment,
                       const std::optional<PipelineOrder>& order = {});
 
-  /// Returns the sums and means; a run that stalled has none.
+  /// Returns the results of all iterations. If one stalled, sums and means stay at their defaults.
   Evaluation take();
 
  private:
@@ -76,9 +77,9 @@ class Evaluator {
 Evaluation evaluate(const Plan& plan, const Target& target, const ScheduleFile& schedule, int traced,
                     const Executor& executor, const std::optional<PipelineOrder>& order = {});
 
-/// Returns a message about a plan that needs more memory in an iteration than a GPU has: the rank, the time
-/// and its memory at that time. On a mixed cluster each rank has the memory of its own GPU. Returns nothing
-/// if the plan fits.
+/// If a rank needs more memory than its GPU has, returns a message with the rank, the time and the rank's
+/// memory at that time. On a mixed cluster, GPUs have different amounts of memory. Returns nullopt if the
+/// plan fits.
 std::optional<std::string> out_of_memory(std::span<const Timeline> timelines, const ClusterSpec& cluster);
 
 }  // namespace dflop

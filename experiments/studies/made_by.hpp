@@ -12,21 +12,22 @@
 
 namespace dflop {
 
-/// Returns a provenance completed for a result about a model on a cluster.
+/// Returns `made_by` with the target's model, cluster, profile and kernels filled in.
 Provenance with_target(Provenance made_by, const Target& target);
 
 /// Returns the origin of a plan. Its hash depends on the plan's contents, not on the bytes of the file.
 Origin origin_of(const Plan& plan, const std::string& name);
 
-/// Prints a file's provenance to standard error, one item per line; nothing if it has none.
+/// Prints a file's provenance to standard error, one item per line. Prints nothing if the file has none.
 void say_made_by(const std::string& file, const std::optional<Provenance>& made_by);
 
-/// Prints a note if samples are truncated at a different length than the samples that the plan file was made
-/// for, because the plan may not fit these. Prints nothing if neither length truncates any sample.
+/// Prints a note if the present samples and the samples that a plan file was made for are truncated, or left
+/// out, at different lengths, because the plan may not fit the present ones. Prints nothing if neither length
+/// truncates a sample.
 void note_other_cut(const std::string& file, std::string_view plan_json, const SampleCut& cut);
 
-/// Prints a note to standard error if the folder, file or preset of the model or cluster that a plan file was
-/// made for has changed since.
+/// Prints a note to standard error if the model or the cluster has changed since a plan file was made for it,
+/// as a folder, file or preset.
 void note_changed_files(const std::string& file, const std::optional<Provenance>& made_by,
                         const Target& target);
 
@@ -39,8 +40,8 @@ class HostLoad {
   HostLoad();
 
   /// Returns the fraction of the machine's processor time since construction that others used: other
-  /// processes and, on a virtual machine, its host. It is accurate to about a percent of a second. Returns
-  /// nothing if the system does not report it.
+  /// processes and, on a virtual machine, its host. It is accurate to about a hundredth of a second. Returns
+  /// nullopt if the system does not report it.
   std::optional<double> others() const;
 
  private:

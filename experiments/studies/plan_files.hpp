@@ -14,8 +14,9 @@ namespace dflop {
 
 /// PlanFiles holds a plan and its schedule, read from files, and the target that the plan runs on.
 struct PlanFiles {
-  /// Reads both; `change` is applied to the cluster first.
-  /// @throws Error (input) for a file that cannot be read, or one that does not fit the other or its model
+  /// Reads the plan and the schedule. Applies `change` to the cluster first.
+  /// @throws Error (input) for a file that cannot be read, for a plan that does not fit its model, and for a
+  /// schedule that does not fit the plan
   PlanFiles(const std::string& plan_file, const std::string& schedule_file,
             const std::function<void(ClusterSpec&)>& change = {}, const NamedProfile* profile = nullptr);
 
@@ -31,7 +32,8 @@ struct PlanFiles {
 };
 
 /// Checks a schedule. `file` names it in errors.
-/// @throws Error (input) unless it is for the plan's model, and its assignments fit the plan.
+/// @throws Error (input) if the schedule is for a different model than the plan, or its assignments do not
+/// fit the plan
 void validate(const ScheduleFile& schedule, const Plan& plan, const std::string& file);
 
 }  // namespace dflop

@@ -12,10 +12,10 @@
 
 namespace dflop {
 
-/// Tables put this mark on a plan whose layout has not been confirmed on GPUs.
+/// The mark in tables for a plan whose layout has not been confirmed on GPUs.
 inline constexpr std::string_view kUnconfirmed = " *";
 
-/// Returns whether plans with this layout have never run on GPUs in the predicted way.
+/// Returns whether predictions for this layout have never been confirmed by runs on GPUs.
 constexpr bool is_unconfirmed(Layout layout) {
   return layout == Layout::shared;
 }
@@ -23,10 +23,11 @@ constexpr bool is_unconfirmed(Layout layout) {
 /// Returns describe(plan), with kUnconfirmed if it applies.
 std::string marked(const Plan& plan);
 
-/// Returns whether a module's heads can be split over tp ranks without padding; KV heads may be copied.
+/// Returns whether a module's heads can be split over tp ranks without padding. KV heads may be copied to
+/// several ranks.
 bool divides_heads(const TransformerSpec& module, int tp);
 
-/// A PlanningInput holds everything that a planner plans with. All referenced objects must outlive it.
+/// A PlanningInput holds the inputs of a planner. All referenced objects must outlive it.
 struct PlanningInput {
   const Target& target;
   const std::vector<Sample>& samples;
@@ -35,14 +36,14 @@ struct PlanningInput {
   std::uint64_t seed = 1;
   PlanOptions options = {};
   SearchOptions search = {};
-  /// Whether the parts that neither the planner nor the search options determine are chosen by simulation
+  /// Whether simulations choose the settings that neither the planner nor the search options determine
   /// (solver/planners/trials/candidates.hpp).
   bool best_parts = false;
 };
 
-/// Plans with the named planner, with a progress bar. A search keeps its plans within memory when it
-/// schedules them, and marks them so that later schedulers do the same. A plan whose tp the search options do
-/// not allow counts as infeasible.
+/// Plans with the named planner, with a progress bar. A search schedules its plans within memory, and marks
+/// them so that later schedulers also respect memory. If the search options do not allow the plan's tp, the
+/// result is infeasible.
 PlanResult make_plan(const std::string& planner, const PlanningInput& input);
 
 }  // namespace dflop

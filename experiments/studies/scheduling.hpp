@@ -20,21 +20,23 @@ namespace dflop {
 struct SchedulerChoice {
   std::string name;
   ScheduleLimits limits = {};
-  /// If true, limits.memory is the cluster's memory. None: the plan decides.
+  /// Whether schedules must fit the GPUs' memory; limits_on() then sets limits.memory. None: the plan
+  /// decides.
   std::optional<bool> respect_memory = {};
-  /// The scheduler's own cost model, which must outlive the runs. Null: the target's.
+  /// The cost model that the scheduler uses, which must outlive the runs. Null: the target's cost model.
   const CostModel* cost = nullptr;
 
-  /// Makes the scheduler stay within memory for all plans, not only those that require it, so that they are
-  /// comparable. Does nothing if the user says otherwise, or the scheduler ignores costs.
+  /// Makes the scheduler respect memory for all plans, even for those that do not require it, so that plans
+  /// are comparable. Does nothing if the user made this choice, or if the scheduler ignores costs.
   void keep_within_memory();
   bool respects_memory(const Plan& plan) const { return respect_memory.value_or(plan.respect_memory); }
   /// Returns the limits for a plan, including the memory of a GPU of the cluster if it is respected.
   ScheduleLimits limits_on(const ClusterSpec& cluster, const Plan& plan) const;
 };
 
-/// Schedules every batch. `seconds`, if given, receives the measured time of each. An iteration whose caps
-/// cannot be obeyed, or were not obeyed, has status infeasible, a reason and no bins. It is the last one.
+/// Schedules the batches in order. `seconds`, if not null, receives the scheduler's measured time for each
+/// batch. If a schedule does not obey the caps, its iteration has status infeasible, a reason and no bins,
+/// and is the last one.
 ScheduleFile schedule_batches(const Plan& plan, const Target& target, const std::vector<Batch>& batches,
                               const SchedulerChoice& choice, std::uint64_t seed,
                               std::vector<Seconds>* seconds = nullptr);
@@ -46,15 +48,15 @@ struct ScheduledRun {
   std::optional<Evaluation> evaluation;
 };
 
-/// Combines schedule_batches() and evaluate() in less time: each batch is scheduled while the previous one is
-/// evaluated.
+/// Does the work of schedule_batches() and evaluate() in less time, because it schedules each batch while it
+/// evaluates the previous one.
 ScheduledRun schedule_and_evaluate(const Plan& plan, const Target& target, const std::vector<Batch>& batches,
                                    const SchedulerChoice& choice, std::uint64_t seed, int traced);
 
 /// Returns the number of assignments with each status, such as "optimal 7, node_limit 1".
 std::string status_counts(const ScheduleFile& schedule);
 
-/// Returns the mean gap of the iterations with a bound; zero if none has one.
+/// Returns the mean gap to the bound, over the iterations that have a bound; zero if there are none.
 double mean_gap(const ScheduleFile& schedule);
 
 }  // namespace dflop

@@ -1,4 +1,4 @@
-// Settings hold the values of the options of a plan that are not given (--setting).
+// A Setting (--setting) holds values for the plan options that the user does not give.
 #pragma once
 
 #include <optional>
@@ -11,12 +11,12 @@
 
 namespace dflop {
 
-/// A Setting holds the options that all plans of a study share unless an option overrides them.
+/// A Setting holds a named set of plan options. Single options override its values.
 struct Setting {
   std::string_view name;
   std::string_view what;  ///< description for --help
   PlanOptions options = {};
-  bool is_fixed = false;                   ///< treats all parts as given, so planners do not choose them
+  bool is_fixed = false;  ///< whether planners must use all values as if the user had given them
   std::optional<BinOrder> bin_order = {};  ///< for schedulers that take the user's options; none: the
                                            ///< scheduler's default
 };
@@ -26,8 +26,8 @@ std::span<const Setting> settings();
 /// Returns a setting by name. @throws Error (usage) if there is none.
 const Setting& find_setting(const std::string& name);
 
-/// Returns the choices open to planners under a setting: everything, or only its own values if those are
-/// fixed.
+/// Returns the search options under a setting: if it is fixed, planners may use only its values; else they
+/// choose.
 SearchOptions open_choices(const Setting& setting);
 
 }  // namespace dflop

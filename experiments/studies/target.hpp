@@ -1,4 +1,5 @@
-// A Target is a model on a cluster, with its cost model and executor: what plans are made for and run on.
+// A Target is a model on a cluster, with its cost model and executor. Plans are made for a Target and run on
+// it.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +16,17 @@
 
 namespace dflop {
 
-/// A Use is the purpose of a Target. If its costs are not used, because other costs replace them or only its
-/// shape matters, the cluster's speeds may be placeholders.
+/// A Use says whether a Target's costs are used. With Use::shape, only its shape matters or other costs
+/// replace its costs, so the cluster's speeds may be placeholders.
 enum class Use : std::uint8_t { costs, shape };
 
 /// A Target is a model on a cluster, with its cost model and executor.
 struct Target {
-  /// Finds model and cluster. `plan_file` is the file that names them, for errors; empty if the command line
-  /// names them. `change` is applied to the cluster first. Costs come from `profile` if there is one, else
-  /// they are analytic.
-  /// @throws Error (input) as find_model() and find_cluster(), for a profile of another model, and without a
-  /// profile, if costs are used, as require_speeds().
+  /// Finds model and cluster. `plan_file` is the file that has their names, for errors; empty if they come
+  /// from the command line. Applies `change` to the cluster first. Costs come from `profile`, or are analytic
+  /// if it is null.
+  /// @throws Error (input) for a profile of another model; what find_model() and find_cluster() throw; for
+  /// analytic costs that are used, what require_speeds() throws
   Target(const std::string& model_name, const std::string& cluster_name, const std::string& plan_file = "",
          const std::function<void(ClusterSpec&)>& change = {}, const NamedProfile* profile = nullptr,
          Use use = Use::costs);
@@ -42,10 +43,10 @@ struct Target {
   Problem problem() const { return {model, cluster, cost}; }
 };
 
-/// Notes for which GPU types of a mixed cluster plans are made; prints nothing for other clusters.
+/// For a mixed cluster, prints a note that says for which GPU types plans are made.
 void note_gpu_types(const ClusterSpec& cluster);
 
-/// Prints a note about which parts are trained, unless all are. @throws Error as validate()
+/// Prints a note about which parts of the model are trained, unless all are. @throws what validate() throws
 void note_trained(const TrainedParts& trained, const ModelSpec& model);
 
 }  // namespace dflop

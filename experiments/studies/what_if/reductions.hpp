@@ -12,19 +12,20 @@
 namespace dflop {
 
 struct ReductionExplanation {
-  /// A row for each stage that reduces gradients: the number of reductions, groups and nodes, the time of the
-  /// longest reduction with nothing else on the links, its parts, and its main limit.
+  /// A row for each stage that reduces gradients. It has the numbers of reductions, groups and nodes; the
+  /// time of the longest reduction if nothing else used the links; the parts of this time; and its main
+  /// limit.
   Table by_stage;
-  /// A line for each bandwidth of the cluster that would not shorten any reduction if it were higher, with
-  /// the actual limit.
+  /// A line for each bandwidth of the cluster that does not limit any reduction: a higher value would not
+  /// help. The line names the actual limit.
   std::vector<std::string> idle_bandwidths;
 };
 
-/// Explains the reductions of a program; everything is empty if it has none.
+/// Explains the reductions of a program. If it has none, the table and the lines are empty.
 ReductionExplanation explain_reductions(const Program& program, const ClusterSpec& cluster);
 
-/// Returns both as text that follows another table, under "what WHICH wait for"; empty if there are no
-/// reductions.
+/// Returns the table and the lines as text that follows another table, with the heading "what WHICH wait for"
+/// (WHICH is `which`); empty if there are no reductions.
 std::string reductions_text(std::string_view which, const ReductionExplanation& reductions);
 
 }  // namespace dflop

@@ -17,86 +17,91 @@
 
 namespace dflop {
 
-/// Returns whether the stages' shapes are known: there are stages, and each has layers or another computing
-/// part.
+/// Returns whether the shapes of the stages are known: there are stages, and each has layers, a connector, an
+/// embedding or a head.
 bool knows_shapes(std::span<const Stage> stages);
 
-/// A ReplayReference adds facts about the recorded model that the recording lacks: how whole backward passes
-/// would split and, with a profile, the memory that instructions keep. It also has the memory of a GPU of the
-/// recorded cluster, which limits some orders. Whatever is missing stays unknown.
+/// A ReplayReference has facts about the recorded model that a recording may lack. The profile or the model
+/// says how whole backward passes would split into input and weight parts. The profile also has the memory
+/// that instructions keep. Some pipeline orders are limited by `usable_memory`, of a GPU of the recorded
+/// cluster. Missing facts stay unknown.
 struct ReplayReference {
-  std::string name;  ///< shown to people
+  std::string name;  ///< shown to the user
   std::shared_ptr<const SumCostModel> profile = {};
   std::optional<ModelSpec> model = {};
   std::optional<Bytes> usable_memory = {};
 };
 
-/// Returns the weight fraction of each stage's whole backward passes, from the profile's times or else from
-/// the model's FLOP, including recomputation. The backward pass of each product has as many FLOP for its
-/// weights as for its input; attention has twice the FLOP of its forward pass (Dao 2023), all for its input.
-/// Empty if neither source is known, or if the program does not know the shapes of its stages.
+/// Returns, for each stage, the fraction of a whole backward pass that computes weight gradients. The
+/// fraction comes from the profile's times or else from the model's FLOP, and includes recomputation. The
+/// backward pass of a matrix product has as many FLOP for the weights as for the input. The backward pass of
+/// attention has twice the FLOP of its forward pass (Dao 2023), all for the input. The result is empty if
+/// there is neither profile nor model, or if the program lacks the shapes of its stages.
 std::vector<double> weight_shares(const Program& program, const ReplayReference& reference);
 
-/// A ReplayChange is one what-if. It is applied to the result of the preceding changes.
+/// A ReplayChange is one what-if of a replay. It changes the result of the previous changes.
 struct ReplayChange {
   std::string name;  ///< in the table
   std::function<PricedProgram(const PricedProgram& before, const RecordedProgram& recorded, int iteration)>
       apply;
-  std::function<void()> note = {};  ///< if set, reports notes after all iterations
+  std::function<void()> note = {};  ///< if set, prints notes after all iterations
 };
 
 /// A RecordedPart identifies the part of a run that was recorded.
 struct RecordedPart {
-  std::int64_t first = 0;  ///< iteration of the run, counting from 0
-  bool repeats = false;    ///< at the end of its schedule, the run started the schedule again, as `import`
-                           ///< assumes
+  std::int64_t first = 0;  ///< number of the first recorded iteration in its run, counting from 0
+  bool repeats = false;    ///< whether the run repeated its schedule from the start after the last iteration,
+                           ///< as `import` assumes
 };
 
 /// Makes a change that runs another plan, priced by a RecordedCostModel. `files` must outlive the result, and
-/// errors name its `schedule_file`. `parts` receives the sources of the prices, summed over iterations. Each
-/// iteration runs the schedule's iteration with the same number in the run.
+/// errors name its `schedule_file`. `parts` receives the sources of the prices, summed over iterations.
+/// Iteration n of the run uses the schedule's iteration n.
 ReplayChange other_plan(const std::string& name, const PlanFiles& files, const std::string& schedule_file,
                         RecordedPart part, PricedParts& parts);
 
-/// Makes a change that runs the same work in another order, with another number of microbatches, or both.
-/// Without `wanted` the program keeps its order.
+/// Makes a change that runs the same work in another pipeline order, with another number of microbatches, or
+/// both. If `wanted` is empty, the order stays the same.
 ReplayChange other_order(std::optional<OrderKind> wanted, const Reordering& reordering,
                          const ReplayReference& reference = {});
 
-/// Makes a change that runs the same work in the user's order: the text of a file of schema "dflop.order",
-/// read for the program's pipeline ranks, with an equal number of stages on each.
+/// Makes a change that runs the same work in the user's pipeline order. `json` is the text of a file of
+/// schema "dflop.order" for the program's pipeline ranks, each with the same number of stages. `file` names
+/// it in errors.
 ReplayChange user_order(const std::string& file, const std::string& json, const Reordering& reordering,
                         const ReplayReference& reference = {});
 
-/// Makes a change to the latency and bandwidth of links; see rescale_links().
+/// Makes a change that scales the latency and the bandwidth of links; see rescale_links().
 ReplayChange other_links(double latency_scale, double bandwidth_scale,
                          const std::optional<ClusterSpec>& cluster);
 
-/// Makes a change in which these ranks, which meet others in collectives, compute as fast as the others.
-/// Before each collective, a rank takes the median time that the other ranks take before the same collective
-/// in their sequence. This time includes compute and every delay on a rank's own side, such as late data.
+/// Makes a change in which these ranks compute as fast as the other ranks of their collectives. Before each
+/// collective, each of them gets the median of the times that the other ranks take before the same
+/// collective. These times include compute and all delays of the rank itself, such as late data.
 ReplayChange as_others(const std::vector<int>& ranks);
 
 struct ReplayRun {
   std::string name;
   Timeline timeline;
-  bool memory = true;  ///< whether the timeline's memory includes more than the model state
+  bool memory =
+      true;  ///< whether the timeline's memory includes activations and buffers, not only the model state
 };
 
 /// ReplayConditions are the conditions under which the program runs after all changes.
 struct ReplayConditions {
-  std::string name;  ///< in the table; empty: there are no conditions and no row
+  std::string name;  ///< name in the table; empty: there are no conditions and no row
   WhatIf what_if;
   std::optional<ClusterSpec> cluster;  ///< the cluster with the shared links; required for
                                        ///< NetworkModel::contention
   ReplayReference reference = {};
-  std::size_t iterations = 1;  ///< number of recorded iterations; run r of iteration k is run r * iterations
-                               ///< + k of a seed
+  std::size_t iterations =
+      1;  ///< number of recorded iterations; repetition r of iteration k has run number r * iterations + k
 };
 
 struct ReplayedIteration {
   std::vector<ReplayRun> runs;
-  std::vector<Seconds> repeated;  ///< makespans of all repetitions of the last run, if there are several
+  std::vector<Seconds>
+      repeated;  ///< makespans of all repetitions of the last run; empty if there is only one
 };
 
 /// A RecordedIteration is an iteration of a recording.
@@ -106,19 +111,20 @@ struct RecordedIteration {
   int number = 0;    ///< counts from 0
 };
 
-/// A ReplaySequence holds the start times of the next iteration's runs, for iterations that follow each other
-/// without a barrier.
+/// A ReplaySequence carries the start times of ranks from one iteration to the next, for iterations without a
+/// barrier between them.
 struct ReplaySequence {
-  std::vector<StepStart> rows = {};      ///< for each run except the recorded one
-  std::vector<StepStart> repeated = {};  ///< for each repetition of the last run
+  std::vector<StepStart> rows = {};  ///< start of the next iteration, for each run except the recorded one
+  std::vector<StepStart> repeated = {};  ///< start of the next iteration, for each repetition of the last run
 };
 
-/// Runs the recording, its replay, each what-if on top of the previous ones, and then the conditions. All use
-/// the recording's cores, unless the conditions set others. Spans (`detail`) are kept only for the last run.
-/// A run that stalls is not repeated. With a `sequence` of all iterations before, each run continues from the
-/// end of the same run in the previous iteration.
-/// @throws Error (input) as recorded_program(), or naming the what-if that is not possible; Error (usage) as
-/// ConditionedProgram, or if the cluster has fewer GPUs than the program has ranks.
+/// Returns the recording, its replay, a run for each change on top of the previous ones, and then a run under
+/// the conditions. All use the recording's number of cores, unless the conditions set it. `detail` applies
+/// only to the last run; the others keep no spans. A run that stalls is not repeated. If `sequence` is not
+/// null, each run continues from the end of the same run in the previous iteration; all earlier iterations
+/// must have used this sequence.
+/// @throws Error (input) naming the change that is not possible; Error (usage) if the cluster has fewer GPUs
+/// than the program has ranks; what recorded_program() and ConditionedProgram throw
 ReplayedIteration replay_iteration(const RecordedIteration& iteration,
                                    const std::vector<ReplayChange>& changes,
                                    const ReplayConditions& conditions, Detail detail,

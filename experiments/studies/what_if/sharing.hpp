@@ -11,14 +11,15 @@
 
 namespace dflop {
 
-/// Returns a row for each module of a program on shared GPUs: its compute time on an average GPU, how much of
-/// it overlaps with the other module's compute, and how much longer it is than if the module ran by itself on
-/// its share. There are no rows if GPUs are not shared. `timeline` is a run of the program with these costs
-/// and conditions, including spans.
+/// Returns a row for each module of a program on shared GPUs. It has the module's compute time on an average
+/// GPU, the part of it that overlaps with the other module's compute, and how much longer it is than if the
+/// module ran by itself on its share of the GPU. There are no rows if GPUs are not shared. `timeline` must be
+/// a run of the program with these costs and conditions, with spans.
 Table explain_sharing(const Program& program, const ProgramCosts& costs, const Timeline& timeline,
                       const Conditions& conditions = {});
 
-/// Returns the table with its heading, as text that follows another table; empty without rows.
+/// Returns the table of explain_sharing() with a heading, as text that follows another table; empty if it has
+/// no rows.
 std::string sharing_text(const Table& sharing);
 
 }  // namespace dflop

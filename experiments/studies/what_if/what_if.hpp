@@ -20,7 +20,7 @@
 
 namespace dflop {
 
-/// A NoteOnce prints a note about an option only once, even if it is copied.
+/// A NoteOnce prints only one note; its copies share this limit.
 class NoteOnce {
  public:
   void say(const std::string& text) const;
@@ -33,8 +33,8 @@ class NoteOnce {
 
 enum class NetworkModel : std::uint8_t {
   none,               ///< messages and collectives take no time
-  latency_bandwidth,  ///< each takes as long as if nothing else used the links
-  contention,         ///< they share the links
+  latency_bandwidth,  ///< each message takes the time that it would take with the links to itself
+  contention,         ///< messages and collectives share the links and slow each other down
 };
 
 template <>
@@ -46,8 +46,8 @@ inline constexpr NameTable<NetworkModel, 3> kNames<NetworkModel> = {
 /// A GpuRole selects GPUs by their effect on a run. Plans number their ranks differently, so the same rank
 /// number has different roles in different plans.
 enum class GpuRole : std::uint8_t {
-  worst,  ///< the GPU with which the run is longest
-  each,   ///< each in turn
+  worst,  ///< the GPU for which the run is longest
+  each,   ///< each GPU in turn
 };
 
 template <>
@@ -58,28 +58,29 @@ inline constexpr NameTable<GpuRole, 2> kNames<GpuRole> = {
 struct ConditionedInputs {
   ProgramCosts costs;
   Conditions conditions;
-  std::vector<double> bandwidth_factor;  ///< per group: the remaining fraction of its bandwidth; empty: all
-                                         ///< of it
-  std::optional<int> gpu = {};           ///< the GPU in turn, if a condition names a role
+  std::vector<double>
+      bandwidth_factor;  ///< for each group: factor of its bandwidth; empty: all bandwidths are unchanged
+  std::optional<int> gpu = {};  ///< the GPU that has the role in this run, if a condition names a role
 };
 
 /// A WhatIf holds the effects of the conditions that a user requested.
 /// experiments/options/conditions.cpp has a row for each condition.
 struct WhatIf {
-  std::optional<NetworkModel> network;  ///< none: the input's network
+  std::optional<NetworkModel>
+      network;  ///< network model that the user requested; none: the default of the command
   std::vector<std::function<void(ClusterSpec&)>> cluster_changes;
   std::vector<std::function<void(const Program&, ConditionedInputs&)>> program_changes;
-  /// These changes differ between the runs of a seed.
+  /// Changes that differ between the runs of a seed, such as jitter.
   std::vector<std::function<void(ProgramCosts&, std::uint64_t seed, std::uint64_t run)>> run_changes;
   int repeat = 1;
   std::uint64_t seed = 1;
-  std::optional<GpuRole> role = {};  ///< conditions apply to the GPU with this role: run_roles() in
-                                     ///< trust/roles.hpp
-  std::optional<int> gpu = {};       ///< the GPU in turn
-  bool names_ranks = false;          ///< whether a condition names a rank by its number
-  bool takes_roles = true;           ///< if false, conditions for a role are rejected when they are read
-  /// For a plan whose compute is priced, not measured: the model for repricing tensor-parallel messages,
-  /// which are part of compute, if links are slower or take no time.
+  std::optional<GpuRole> role =
+      {};                       ///< the role that conditions name, if any; see run_roles() in trust/roles.hpp
+  std::optional<int> gpu = {};  ///< the GPU in turn
+  bool names_ranks = false;     ///< whether a condition names a rank by its number
+  bool takes_roles = true;      ///< if false, conditions for a role are rejected when they are read
+  /// The model of a plan whose compute times are analytic, not measured. Compute includes tensor-parallel
+  /// messages; the model is needed to reprice them if links are slower or take no time.
   const ModelSpec* model = nullptr;
 
   /// Applies the changes to the cluster's network.
@@ -88,31 +89,32 @@ struct WhatIf {
   }
 };
 
-/// A NetworkMaker makes the links of a program, with each group's bandwidth scaled (empty: unscaled).
+/// A NetworkMaker makes the network of a program. It multiplies each group's bandwidth by its factor; if
+/// there are no factors, bandwidths stay unchanged.
 using NetworkMaker = std::function<Network(const std::vector<double>& bandwidth_factor)>;
 
-/// A LinkRetimer changes compute durations to match each group's bandwidth factor; infinite means links take
-/// no time.
+/// A LinkRetimer adapts compute durations, which include tensor-parallel messages, to each group's bandwidth
+/// factor. An infinite factor means that links take no time.
 using LinkRetimer = std::function<void(ProgramCosts&, const std::vector<double>& bandwidth_factor)>;
 
-/// A ConditionedProgram is a program under the conditions of a what-if. Everything that its runs share is
-/// made once.
+/// A ConditionedProgram is a program under the conditions of a what-if. It computes only once what all runs
+/// share.
 class ConditionedProgram {
  public:
   /// Applies the conditions. `what_if` and `program` must outlive it. The program runs on `cores` unless the
   /// what-if sets the cores.
-  /// @throws Error (usage) naming the option whose rank or stage the program does not have, or if the sum of
-  /// durations is too large.
+  /// @throws Error (usage) naming an option whose rank or stage the program does not have, or if the sum of
+  /// durations is too large
   ConditionedProgram(const WhatIf& what_if, const Program& program, ProgramCosts costs, NetworkModel network,
                      const NetworkMaker& make_network, int cores = 0, const LinkRetimer& retime = {});
   ConditionedProgram(const ConditionedProgram&) = delete;  // the conditions refer to the network
 
-  /// Returns the costs of a run. `run` distinguishes the runs of one seed, which differ in their jitter.
+  /// Returns the costs of run number `run`. The runs of one seed differ in their jitter.
   /// @throws Error (usage) if the sum of durations is too large.
   ProgramCosts costs(std::uint64_t run) const;
   const Conditions& conditions() const { return inputs_.conditions; }
 
-  /// Simulates a run. Safe from several threads.
+  /// Simulates run number `run`. Several threads may call it at the same time.
   Timeline run(std::uint64_t run, Detail detail) const;
 
  private:
@@ -122,17 +124,19 @@ class ConditionedProgram {
   std::optional<Network> network_;
 };
 
-/// A WhatIfExecutor simulates iterations of plans on a cluster under a what-if; Iteration::number is the run.
+/// A WhatIfExecutor simulates iterations of plans on a cluster under a what-if. Iteration::number is the
+/// number of the run.
 class WhatIfExecutor final : public Executor {
  public:
-  /// A Reprice changes the costs of an iteration before the conditions do.
+  /// A Reprice changes the costs of an iteration before the conditions are applied.
   using Reprice = std::function<void(const Iteration&, ProgramCosts&)>;
 
   /// `what_if` and `cluster` must outlive the executor.
   WhatIfExecutor(const WhatIf& what_if, const ClusterSpec& cluster, Reprice reprice = {})
       : what_if_(what_if), cluster_(cluster), reprice_(std::move(reprice)) {}
 
-  /// Makes what all runs of an iteration share; the iteration must outlive it. @throws as ConditionedProgram
+  /// Applies the conditions to an iteration, which must outlive the result. @throws what ConditionedProgram
+  /// throws
   ConditionedProgram condition(const Iteration& iteration) const;
 
   Timeline run(const Iteration& iteration, Detail detail) const override {
@@ -145,27 +149,29 @@ class WhatIfExecutor final : public Executor {
   Reprice reprice_;
 };
 
-/// The makespan of a run that stalls is infinite.
+/// The makespan of a run that stalled.
 inline constexpr Seconds kStalledMakespan{std::numeric_limits<double>::infinity()};
 
 /// Returns the makespan of a run, or kStalledMakespan if it stalled.
 Seconds time_to_end(const Timeline& timeline);
 
-/// Runs `count` simulations on all cores and returns their makespans in order: run(i) returns the i-th.
+/// Calls run(0) to run(count - 1) on all cores and returns their results, the makespans, in this order.
 std::vector<Seconds> run_all(std::size_t count, const std::function<Seconds(std::size_t)>& run);
 
 /// Replaces the times, rates and idle fraction of an evaluation by means over repeated runs of all its
 /// iterations. It keeps the timelines and memory of the first run.
-/// @param times, idle  of each iteration of each run; times of kStalledMakespan do not count
-/// @pre at least one run ends
+/// @param times, idle  makespan and idle fraction of each iteration of each run; stalled ones
+/// (kStalledMakespan) are ignored
+/// @pre at least one run finishes
 void take_means(Evaluation& evaluation, std::vector<Seconds> times, std::span<const double> idle);
 
-/// Returns how many runs end, their mean, p50, p95, p99, min and max; and how many stall, if any.
-/// @pre at least one ends
+/// Returns a table with the number of runs that finished; the mean, p50, p95, p99, min and max of their
+/// makespans; and, if runs stalled, their number.
+/// @pre at least one run finished
 Table distribution_table(std::vector<Seconds> makespans);
 
-/// Prints the state of a stalled run's groups, naming the `run` and its `groups`, such as "tp groups".
-/// Returns the exit code.
+/// Prints the state of a stalled run's groups, and returns the exit code. The text calls the run `run`, such
+/// as "iteration 3", and its groups `groups`, such as "tp groups".
 int report_stall(Format format, const Timeline& timeline, const std::string& run, const std::string& groups);
 
 }  // namespace dflop
