@@ -14,18 +14,18 @@ struct ChartCurve {
   std::vector<std::pair<double, double>> points;  ///< in increasing order of x
   std::string_view color = "#4c78a8";
   bool marks = false;
-  bool pale = false;  ///< drawn thin, for the raw data behind the curve of their mean
+  bool pale = false;  ///< whether to draw it thin, as raw data behind the curve of their running mean
 };
 
-/// A ChartPanel holds curves with one scale.
+/// A ChartPanel holds curves that share one vertical scale.
 struct ChartPanel {
   std::string title;  ///< including the unit
   std::vector<ChartCurve> curves;
 };
 
-/// Draws panels with a common x axis, with `x_title` below and `caption` above. Scales begin at 0. Points
-/// above 1.5 times the 99th percentile of a panel are cut off, with a note. Lines with more points than
-/// pixels are reduced to the min and max of each pixel.
+/// Draws panels with a common x axis, `x_title` below and `caption` above. Scales begin at 0. Points above
+/// 1.5 times a panel's 99th percentile are cut off, with a note. If a line has more points than pixels, only
+/// the min and max of each pixel are drawn.
 std::string curves_svg(const std::string& caption, const std::string& x_title,
                        const std::vector<ChartPanel>& panels);
 

@@ -1,5 +1,5 @@
-// A Command is a subcommand of `dflop`: its options are declared once and drive parsing, --help and
-// docs/cli.md (help.hpp).
+// A Command is a subcommand of `dflop`. It declares its options once, for parsing, --help and docs/cli.md
+// (help.hpp).
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace dflop {
 
-/// A Task is a heading of `dflop --help`. It names the purpose of the commands listed below it.
+/// A Task is a purpose of commands. `dflop --help` lists the commands under headings for the tasks.
 enum class Task : std::uint8_t { plan, explain, run, check, data, tools };
 
 template <>
@@ -29,9 +29,9 @@ struct Command {
   std::string description;           ///< what it does and prints; help wraps its paragraphs and lists
   std::string example;               ///< works as printed
   int (*run)(const Values& values);  ///< returns the exit code
-  bool has_format = true;            ///< whether it prints a result; then --format is its last option
+  bool has_format = true;  ///< whether it prints a result and therefore has --format, as the last option
   Options options{};
-  std::string old_name{};  ///< its name in the previous version; it still works and is still in the JSON
+  std::string old_name{};  ///< name in the previous version, which still works and stays in JSON output
 
   /// Returns the first word of the name, under which the overview lists it.
   std::string noun() const { return name.substr(0, name.find(' ')); }

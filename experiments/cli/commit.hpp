@@ -1,4 +1,4 @@
-// commit() and command_line() identify the build and the call of the program, for provenance.
+// These functions identify the program's build and its command line, for provenance.
 #pragma once
 
 #include <string>
@@ -6,8 +6,9 @@
 
 namespace dflop {
 
-/// Returns the commit that this program was built from, such as "41b5465", with "-dirty" if files had
-/// changed. Empty if the sources were not a git checkout. cmake/DflopCommit.cmake generates this function.
+/// Returns the commit that this program was built from, such as "41b5465"; with "-dirty" at the end if files
+/// differed from the commit; empty if the sources were not a git checkout. cmake/DflopCommit.cmake generates
+/// this function.
 const char* commit();
 
 /// Returns the command line of run_dflop(), quoted for a shell: "dflop plan --gbs 16".

@@ -1,4 +1,4 @@
-// This file makes the texts of help and manual. Both come from the table of commands.
+// These functions make the text of --help and of the manual from the table of commands.
 #pragma once
 
 #include <string>
@@ -10,23 +10,24 @@
 namespace dflop {
 
 /// Returns the width of help in columns: the width of the terminal on standard output, limited to 60 to 100;
-/// 100 if there is no terminal.
+/// 100 without a terminal.
 int help_width();
 
-/// Returns the overview of `dflop --help`: one line for each noun, under the headings of the tasks.
+/// Returns the overview of `dflop --help`: one line for each noun (the first word of commands), under the
+/// headings of the tasks.
 std::string overview_text(int width);
 
-/// Returns whether several commands begin with this word, but no command's name is this word alone.
+/// Returns whether the word is not a command but the first word of commands.
 bool is_bare_noun(const std::vector<Command>& all, std::string_view word);
 
-/// Returns the help of a word with which several commands begin: a list of these commands.
+/// Returns the help of a noun: a list of the commands that begin with it.
 std::string noun_text(std::string_view noun, int width);
 
-/// Returns the help of one command: its required and common options or, with `all` and for commands with few
-/// options, all options under the headings of their groups.
+/// Returns the help of one command. If `all`, or if the command has few options, it has all options under the
+/// headings of their groups. Else it has only the required and common options.
 std::string help_text(const Command& command, bool all, int width);
 
-/// Returns the text of docs/cli.md. An option that several commands share is described only once.
+/// Returns the text of docs/cli.md. It describes an option once, even if several commands have it.
 std::string manual_text();
 
 }  // namespace dflop

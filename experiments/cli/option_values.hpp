@@ -1,5 +1,4 @@
-// This file has types that declare the options of commands, and functions that read option values and check
-// the files that the values name.
+// This file declares the options of commands, reads their values, and checks the files that they name.
 #pragma once
 
 #include <boost/program_options/variables_map.hpp>
@@ -23,11 +22,11 @@ struct ValueKind {
 
   Type type = Type::flag;
   std::string stands_for;      ///< placeholder for the value in --help
-  Cell usual;                  ///< default value; if empty, an option that is not given has no value
+  Cell usual;                  ///< default value; if missing, the option has no value unless it is given
   bool is_required = false;    ///< whether the command fails without it
   bool is_repeatable = false;  ///< whether it may be given several times; the values are collected
   bool takes_several = false;  ///< whether several values may follow the option
-  bool is_common = false;      ///< whether a first-time user needs it: --help then lists it
+  bool is_common = false;      ///< whether a first-time user needs the option, so that --help lists it
 
   ValueKind required() const {
     ValueKind kind = *this;
@@ -52,7 +51,7 @@ ValueKind whole(const std::string& stands_for, std::optional<std::int64_t> usual
 ValueKind number(const std::string& stands_for, std::optional<double> usual = {});
 ValueKind repeatable_text(const std::string& stands_for);             ///< may be given several times
 ValueKind texts(const std::string& stands_for);                       ///< takes one or more values
-ValueKind wholes(const std::string& stands_for, std::int64_t usual);  ///< takes one or more values
+ValueKind wholes(const std::string& stands_for, std::int64_t usual);  ///< takes one or more integers
 
 /// An OptionGroup is a set of related options, which help and manual print under one heading.
 enum class OptionGroup : std::uint8_t {
@@ -105,9 +104,9 @@ class Options {
   void add(OptionGroup group, std::initializer_list<Option> rows) {
     for (const Option& row : rows) rows_.push_back({row.name, row.kind, row.help, row.also, group});
   }
-  /// Adds options of a command that belong to no other group.
+  /// Adds options to the group OptionGroup::main.
   void add(std::initializer_list<Option> rows) { add(OptionGroup::main, rows); }
-  /// Adds all options of another table, in their groups.
+  /// Adds all options of another table. They stay in their groups.
   void append(const Options& others) { rows_.insert(rows_.end(), others.rows_.begin(), others.rows_.end()); }
   const std::vector<Option>& rows() const { return rows_; }
 
@@ -129,10 +128,10 @@ class UnknownOption final : public Error {
   std::string option_;
 };
 
-/// Parses arguments. Option names must not be abbreviated: an abbreviation could become ambiguous when
-/// options are added. With `offers_help`, "--help", "-h" and "--help-all" are options, too, and with them
-/// required options may be missing.
-/// @throws UnknownOption; Error (usage) that says what is wrong
+/// Parses arguments. Rejects abbreviated option names, because new options could make them ambiguous. If
+/// `offers_help`, also accepts "--help", "-h" and "--help-all"; if one of them is given, required options may
+/// be missing.
+/// @throws UnknownOption; Error (usage) for other errors in the arguments
 Values parse_arguments(const Options& options, const std::vector<std::string>& arguments, bool offers_help);
 
 /// An OptionError is an Error (usage) about one option.
@@ -150,27 +149,27 @@ class OptionError final : public Error {
 /// Rejects an option. @throws OptionError "option '--gbs': " with `why`.
 [[noreturn]] void refuse_option(const std::string& option, const std::string& why);
 
-/// Rejects all of these options: fails if one of them was given. @throws what refuse_option() throws
+/// Rejects each of these options if it was given. @throws what refuse_option() throws
 void refuse_given(const Values& values, const std::vector<const char*>& options, const std::string& why);
 
 /// Rejects a value. @throws Error (usage) "option '--gbs': expected ..., found '...'".
 [[noreturn]] void refuse_value(const std::string& option, const std::string& expected,
                                const std::string& found);
 
-/// Rejects a name that is not in `names`. @throws the error (usage) of refuse_value(), with the closest name
-/// as a suggestion
+/// Rejects the name `found`, which is not in `names`. @throws what refuse_value() throws, with the closest
+/// name as a suggestion
 [[noreturn]] void refuse_name(const std::string& option, const std::vector<std::string_view>& names,
                               const std::string& found);
 
-/// Checks a value. @throws Error (usage) unless `found` is one of `names`.
+/// Checks that a value is one of `names`. @throws what refuse_name() throws if it is not
 void require_one_of(const std::string& option, const std::vector<std::string_view>& names,
                     const std::string& found);
 
-/// Returns whether a flag is set; false if the command does not have the flag. Unlike other options, a flag
-/// always has a value, so its count does not say whether it was given.
+/// Returns whether a flag was given; false if the command does not have the flag. A flag always has a value,
+/// so values.count() does not say whether it was given.
 bool is_set(const Values& values, const std::string& flag);
 
-/// Reads an integer option in [lowest, highest]. @throws Error (usage) otherwise.
+/// Reads an option whose value is an integer in [lowest, highest]. @throws Error (usage) for other values
 std::int64_t read_integer(const Values& values, const std::string& name, std::int64_t lowest,
                           std::int64_t highest);
 
@@ -182,13 +181,14 @@ std::optional<Whole> read_optional_integer(const Values& values, const std::stri
   return static_cast<Whole>(read_integer(values, name, lowest, highest));
 }
 
-/// Reads a finite number option in [lowest, highest]. @throws Error (usage) otherwise.
+/// Reads an option whose value is a finite number in [lowest, highest]. @throws Error (usage) for other
+/// values
 double read_number(const Values& values, const std::string& name, double lowest, double highest);
 
 /// Reads a text option; nullopt if it was not given.
 std::optional<std::string> read_text(const Values& values, const std::string& name);
 
-/// Reads all values of an option that takes one or more values; empty if it was not given.
+/// Reads all values of an option that takes several; empty if it was not given.
 std::vector<std::string> read_texts(const Values& values, const std::string& name);
 
 /// Reads an option whose values are the names of an enum. @throws Error (usage) for another name.
@@ -203,33 +203,35 @@ Enum read_named(const Values& values, const std::string& option) {
 /// Reads --format. @throws what read_named() throws
 Format read_format(const Values& values);
 
-/// Returns the parts of a value between separators. Parts may be empty, and there is one more part than
-/// separators. The parts are views of `text`.
+/// Splits a text at each separator. There is one more part than separators. Parts may be empty, and refer to
+/// `text`.
 std::vector<std::string_view> split(std::string_view text, char separator);
 
-/// Rejects a `path` that option `name` writes if it is a file of a model's folder. @throws Error (usage)
+/// Checks that option `name` does not write to a file of the model folder `folder`: `path` is the file that
+/// it writes. @throws Error (usage)
 void refuse_files_of_folder(const std::string& folder, const std::string& name, const std::string& path);
 
-/// Rejects a `path` that option `name` writes if it is also the file of another option, a shard that another
-/// option names, or a file of the model's folder. @throws Error (usage)
+/// Checks that option `name` does not overwrite another file of the command: `path`, which it writes, must
+/// not be the file of another option, a shard that another option names, or a file of the model's folder.
+/// @throws Error (usage)
 void refuse_files_of_others(const Values& values, const std::string& name, const std::string& path);
 
-/// Reads the path of an output file; nullopt if none was requested.
-/// @throws Error (output) if the file cannot be written, so that this is known before the work starts; what
-/// refuse_files_of_others() throws
+/// Reads the path of an output file; nullopt if none was requested. Checks that the file can be written, so
+/// that an error occurs before the command's work.
+/// @throws Error (output) if the file cannot be written; what refuse_files_of_others() throws
 std::optional<std::string> read_output(const Values& values, const std::string& name);
 
-/// Checks before the long part of a command that `directory` can be made and written to. It does not make the
-/// directory, because a stopped run would leave it empty. `file` is the name of a file that will be written
-/// there.
-/// @throws Error (output) with the folder or file and the system's reason.
+/// Checks that `directory` can be created and written to; call it before the long part of a command. It does
+/// not create the directory, because a stopped run would leave it empty. `file` is the name of a file that
+/// will be written there.
+/// @throws Error (output) with the directory or file and the system's reason.
 void check_output_directory(const std::string& directory, const std::string& file);
 
-/// Makes the folder and its parents if they do not exist.
-/// @throws Error (output) with the folder and the system's reason.
+/// Creates the directory and its parents if they do not exist.
+/// @throws Error (output) with the directory and the system's reason.
 void make_output_directory(const std::string& directory);
 
-/// Returns the given options as a command line, without --out and --format.
+/// Returns the options that the user gave as a command line, without --out and --format.
 std::string typed_options(const Values& values);
 
 /// Returns the values of all options, given or not, as a JSON object, without --out and --format.

@@ -1,4 +1,4 @@
-// These functions write notes, errors and progress for people to standard error.
+// These functions print notes, errors and progress to standard error.
 #pragma once
 
 #include <fmt/core.h>
@@ -13,11 +13,12 @@ namespace dflop {
 /// Returns `text` as one line without control characters. Names of files and keys may contain them.
 std::string printable(std::string text);
 
-/// Writes to standard error. A failure to write, as to a closed terminal, is ignored: the exit status still
-/// reports the outcome.
+/// Writes to standard error. Ignores a failure to write, such as to a closed terminal, because the exit
+/// status still reports the outcome.
 void say_text(const std::string& text) noexcept;
 
-/// Writes like say_text(), but each text only once per process. A sweep reads the same data many times.
+/// Like say_text(), but writes each text only once per process, because a sweep reads the same data many
+/// times.
 void say_once(const std::string& text);
 
 /// Formats the arguments like fmt::format() and writes the text.
@@ -27,7 +28,8 @@ void say(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
 }
 
 /// A Progress is a progress bar on standard error, for work that takes more than two seconds. It is shown
-/// only on terminals. If several exist at once, only the first draws; nested and concurrent work has no bar.
+/// only on terminals. If several exist at the same time, only the first draws a bar, so nested and concurrent
+/// work has none.
 class Progress {
  public:
   explicit Progress(std::string label);
@@ -38,7 +40,7 @@ class Progress {
   /// Draws at most ten times a second.
   void update(std::int64_t done, std::int64_t total);
 
-  /// Writes a line to standard error, above the bar, even if it is not a terminal.
+  /// Writes a line to standard error, above the bar if there is one, even without a terminal.
   void note(const std::string& line);
 
  private:

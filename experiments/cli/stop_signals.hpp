@@ -1,4 +1,4 @@
-// Signals from the user end long live runs after the current step.
+// This file lets signals from the user stop long live runs after the current step.
 #pragma once
 
 #include <array>
@@ -8,12 +8,12 @@
 
 namespace dflop {
 
-/// A Stopped is thrown inside a measurement to end it after a signal.
+/// A Stopped is thrown in a measurement to stop it after a signal.
 class Stopped final : public std::runtime_error {
  public:
   explicit Stopped(int signal)
       : std::runtime_error("stopped by signal " + std::to_string(signal)), signal_(signal) {}
-  /// Returns the exit code of the process, by the convention of shells.
+  /// Returns the exit code of the process: 128 plus the signal's number, as shells do.
   int exit_code() const { return 128 + signal_; }
 
  private:
@@ -21,9 +21,9 @@ class Stopped final : public std::runtime_error {
 };
 
 /// While a StopOnSignals exists, SIGINT, SIGTERM and SIGHUP (a closed terminal) are recorded and do not end
-/// the process. A signal that arrives seconds after the first signal ends the process at once. Output to a
-/// closed pipe, as when `tee` ended with its terminal, is dropped and does not end the process either. Only
-/// one StopOnSignals may exist at a time.
+/// the process. A second signal, some seconds after the first, ends the process at once. Output to a closed
+/// pipe is dropped and does not end the process. Such a pipe occurs if `tee` is closed with its terminal.
+/// Only one StopOnSignals may exist at a time.
 class StopOnSignals {
  public:
   StopOnSignals();
@@ -33,7 +33,7 @@ class StopOnSignals {
 
   /// Returns the first signal that was received; 0 if there was none.
   int signal() const;
-  /// Ends a measurement. @throws Stopped if a signal was received
+  /// Stops a measurement after a signal. @throws Stopped if a signal was received
   void check() const;
 
  private:

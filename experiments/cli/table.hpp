@@ -33,8 +33,8 @@ constexpr bool is_for_people(Format format) {
   return format != Format::json && format != Format::csv;
 }
 
-/// A Cell is a value. A missing value prints as "-" for people, null in JSON and an empty field in CSV. Times
-/// are stored in seconds, memory in bytes, and booleans as "yes" or "no".
+/// A Cell is a value of a table. A missing value prints as "-" for people, null in JSON and an empty field in
+/// CSV. Times are stored in seconds, memory in bytes, and booleans as "yes" or "no".
 class Cell : public std::variant<std::monostate, std::string, std::int64_t, double> {
  public:
   Cell() = default;
@@ -54,9 +54,9 @@ class Cell : public std::variant<std::monostate, std::string, std::int64_t, doub
 
 struct Column {
   std::string key;    ///< name in JSON and CSV, with the unit: "peak_memory_bytes"
-  std::string title;  ///< heading in tables for people: "peak GiB"
+  std::string title;  ///< heading for people: "peak GiB"
   int decimals = 0;   ///< table
-  double scale = 1;   ///< tables for people show value * scale
+  double scale = 1;   ///< people see value * scale
 };
 
 struct Table {
@@ -67,11 +67,11 @@ struct Table {
 /// Returns a table of only those columns for which `is_kept` is true.
 Table columns_of(const Table& table, const std::function<bool(const Column&)>& is_kept);
 
-/// Returns aligned columns. If `width` is positive and the table is wider, returns one block of "title:
-/// value" lines per row.
+/// Returns a table as text with aligned columns. If `width` is positive and the table is wider, returns a
+/// block of "title: value" lines for each row instead.
 std::string to_text(const Table& table, int width = 0);
 
-/// Returns CSV according to RFC 4180, with a header.
+/// Returns a table as CSV (RFC 4180) with a header.
 std::string to_csv(const Table& table);
 
 /// Returns a table in GitHub's Markdown, with numbers aligned to the right.
@@ -80,22 +80,21 @@ std::string to_markdown(const Table& table);
 /// Returns a LaTeX tabular with the rules of the package booktabs and numbers aligned to the right.
 std::string to_latex(const Table& table);
 
-/// Returns a JSON array with one object per row. Invalid UTF-8 is replaced.
+/// Returns a table as a JSON array with one object per row. Invalid UTF-8 is replaced.
 std::string to_json(const Table& table, int indent);
 
-/// Returns the array of to_json() as a JSON value, for documents with several tables. json_text() prints such
-/// documents.
+/// Returns the array of to_json() as a JSON value, for documents with several tables. json_text() returns
+/// their text.
 nlohmann::ordered_json json_of(const Table& table);
 
-/// Returns a document as text that ends with a newline. Invalid UTF-8 is replaced.
+/// Returns a JSON document as text that ends with a newline. Invalid UTF-8 is replaced.
 std::string json_text(const nlohmann::ordered_json& document);
 
-/// Returns the document of schema "dflop.infeasible", version 1, which replaces a result if the request
-/// cannot be met. Its key "infeasible" has the reason.
+/// Returns the JSON document that replaces a result if a request is infeasible (schema "dflop.infeasible",
+/// version 1). Its key "infeasible" has the reason.
 std::string infeasible_json(const std::string& reason);
 
-/// Returns the text of a table. If standard output is a terminal, the text is limited to the terminal's
-/// width.
+/// Returns a table as text, limited to the terminal's width if standard output is a terminal.
 std::string terminal_text(const Table& table);
 
 /// Returns the width in columns of the terminal on standard output; 0 if it is not a terminal.
@@ -107,33 +106,34 @@ std::vector<std::string> lines_of(const std::string& text, std::size_t width);
 /// Returns the text of a cell for people: rounded to the column's decimals, "-" for a missing value.
 std::string shown_text(const Cell& cell, const Column& column);
 
-/// Returns whether a column has words (aligned to the left) and not numbers. The first row decides.
+/// Returns whether a column has words, which are aligned to the left, instead of numbers. The first row
+/// decides.
 bool has_words(const Table& table, std::size_t column);
 
-/// Returns a blank line, the heading and the table, limited to the terminal's width; an empty text if there
-/// is no table.
+/// Returns a blank line, the heading and the table, limited to the terminal's width; empty if there is no
+/// table.
 std::string section(std::string_view heading, const std::optional<Table>& table);
 
-/// Sets the command whose results are printed, such as "sweep export". JSON without a schema then gets schema
-/// "dflop.result.sweep_export", version 1.
+/// Sets the command whose results are printed, such as "sweep export". JSON results without a schema then get
+/// the schema "dflop.result.sweep_export", version 1.
 void set_result_command(std::string_view command);
 
-/// Returns a result, given as JSON text, with schema and version. An object without a schema gets both as its
-/// first keys; an array becomes the value of "rows" next to them.
+/// Adds the schema and version to a result in JSON text. An object without a schema gets both as its first
+/// keys. An array becomes the value of "rows" in an object with both.
 std::string with_schema(std::string json);
 
-/// Prints a table; as text it is limited to the terminal's width. JSON is {"schema", "version", "rows"}.
+/// Prints a table. Text is limited to the terminal's width. JSON is {"schema", "version", "rows"}.
 void print_table(const Table& table, Format format);
 
-/// Prints a result of several tables in a format: text() as a table, json() as JSON, and the table `csv` as
-/// CSV, Markdown or LaTeX. Calls only the function whose result is printed.
+/// Prints a result with several tables: text() as text, json() as JSON, and the table `csv` as CSV, Markdown
+/// or LaTeX. Calls only the function whose result is printed.
 void print_result(Format format, const std::function<std::string()>& text,
                   const std::function<std::string()>& json, const Table& csv);
 
-/// If the format is JSON, prints an object with the reason why there is no result; otherwise prints nothing.
+/// If `format` is JSON, prints infeasible_json(reason). Prints nothing in other formats.
 void print_infeasible(Format format, const std::string& reason);
 
-/// Returns the text of a cell as in CSV, without quotes; empty for a missing value.
+/// Returns the text of a cell for CSV, before quoting; empty for a missing value.
 std::string plain_text(const Cell& cell);
 
 /// Returns the shortest text that parses to the same double.

@@ -10,8 +10,8 @@
 
 namespace dflop {
 
-/// A ValueText parses an option value such as "rank=3:1.5:0.2" piece by piece. It rejects a wrong value with
-/// the expected form. Its arguments must outlive it.
+/// A ValueText parses an option value such as "rank=3:1.5:0.2" piece by piece. Errors about a wrong value
+/// name the expected `form`. The constructor's arguments must outlive it.
 class ValueText {
  public:
   ValueText(std::string_view option, std::string_view form, std::string_view text)

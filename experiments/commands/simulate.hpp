@@ -1,4 +1,5 @@
-// This file declares the output files of dflop simulate, for plans and for raw pipelines.
+// This file writes the output files of 'dflop simulate', and simulates pipelines that are described only by
+// durations.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +22,13 @@ struct SimulatedRun {
   std::span<const Timeline> iterations;
   const PipelineOrder& steps;
   const std::optional<Explanation>& explanation;
-  std::string title;  ///< of the page
+  std::string title;  ///< title of the page
   Table summary;
   const StageGpus* gpus = nullptr;  ///< the GPUs whose usable memory the page shows
-  std::string part = {};            ///< HTML that the page has before the memory
+  std::string part = {};            ///< HTML that the page shows above the memory
 };
 
-/// SimulateOutputs hold the paths of output files; nothing for files that were not requested.
+/// SimulateOutputs hold the paths of output files. Paths of files that were not requested are empty.
 struct SimulateOutputs {
   std::optional<std::string> timeline;
   std::optional<std::string> perfetto;
@@ -49,20 +50,19 @@ struct SimulateOutputs {
   void write(const SimulatedRun& run) const;
 };
 
-/// The files hold at most this many spans, over all iterations. Making a trace with that many spans takes
-/// about 2.5 GB.
+/// The max total number of spans in output files. A trace with this many spans needs about 2.5 GB of memory.
 inline constexpr std::int64_t kMaxSpans = std::int64_t{1} << 22;
 
-/// Rejects a run with more than kMaxSpans spans before it is simulated, if an output needs spans. @throws
-/// Error (input)
+/// Before a simulation, checks that its outputs would not have more than kMaxSpans spans. @throws Error
+/// (input) if they would
 void require_few_spans(const SimulateOutputs& outputs, std::int64_t spans);
 
 /// Reads --out, --perfetto, --order-out, --html, --program-out and --picture. @throws what read_output()
-/// throws.
+/// throws
 SimulateOutputs read_simulate_outputs(const Values& values);
 
-/// Simulates the file of --pipeline, which describes a pipeline only by its durations. Writes the outputs,
-/// prints the result in --format, and returns the exit code.
+/// Simulates the pipeline in the file of --pipeline, which has only durations. Writes the outputs, prints the
+/// result in --format, and returns the exit code.
 /// @throws Error (usage) if --plan or --schedule is also given
 int simulate_pipeline(const Values& values);
 

@@ -12,7 +12,7 @@ namespace dflop {
 TrainSettings read_train_settings(const Values& values, const LiveDevice& device);
 
 /// Reads the settings that depend on the job: the held-out data, the correction and the exported folder.
-/// @throws Error (usage) for settings that the job's model, plan or data rule out; what read_held_out()
+/// @throws Error (usage) for settings that the job's model, plan or data do not allow; what read_held_out()
 /// throws
 void read_settings_of_job(const Values& values, const TrainJob& job, TrainSettings& settings);
 

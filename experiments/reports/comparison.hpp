@@ -1,5 +1,5 @@
-// This file presents the result of a comparison to people: a narrow table with the best row first, and
-// sentences that explain it.
+// This file presents the result of a comparison: a narrow table with the best row first, and sentences that
+// explain the result.
 #pragma once
 
 #include <cstdint>
@@ -28,32 +28,33 @@ inline constexpr NameTable<RowKind, 4> kNames<RowKind> = {{{RowKind::search, "se
 
 RowKind kind_of(const System& system);
 
-/// Returns the systems, best first: plans that also fit all further batches, then plans that fit only the
-/// compared batches, then systems without a plan. Within each of these classes, faster systems come first;
-/// ties stay in the order of `systems`.
+/// Returns the systems, best first: plans that fit all further batches, then plans that fit only the compared
+/// batches, then systems without a plan. Within each class, faster systems come first; ties stay in the order
+/// of the table.
 std::vector<const System*> best_first(const std::vector<System>& systems);
 
-/// Returns the better of the tuned uniform baselines, pytorch and megatron. If neither has a plan that fits,
-/// returns megatron-default, which is set by hand. Returns null if that has no plan that fits, either.
+/// Returns the better (by best_first()) of the tuned uniform baselines, pytorch and megatron. If neither can
+/// be used, returns megatron-default, which is set by hand. Null if none of them has a plan that fits.
 const System* uniform_baseline(const std::vector<System>& systems);
 
-/// Returns a table of the columns that matter for a decision, with a row for each of best_first(): system,
+/// Returns a table for a decision between systems, with a row for each of best_first(). Columns: system,
 /// kind, plan, s/iteration, speedup over uniform_baseline(), idle %, GiB and whether the plan fits.
 Table decision_table(const std::vector<System>& systems);
 
-/// Returns decision_table() grouped by kind, at most kNarrowColumns wide. If the terminal's `width` in
-/// columns is smaller, each row becomes a block; width 0 means no limit. A line below explains the columns.
+/// Returns decision_table() as text, grouped by kind, at most kNarrowColumns wide. `width` is the terminal's
+/// width, 0 if unknown. If the table does not fit a terminal narrower than kNarrowColumns, each row becomes a
+/// block. decision_legend() follows the table.
 std::string decision_text(const std::vector<System>& systems, int width);
 
-/// Returns the text below the table of decision_text().
+/// Returns the text that explains the columns of decision_text().
 std::string decision_legend(const std::vector<System>& systems);
 
-/// A BreakdownOf returns how the mean GPU spends its time in the iterations of a system. The system must have
-/// an evaluation.
+/// Returns how GPUs spend their time, on average, in the iterations of a system. The system must have an
+/// evaluation.
 using BreakdownOf = std::function<TimeBreakdown(const System&)>;
 
-/// Returns the answer in paragraphs: the fastest plan, and how and why it differs from the baselines; then
-/// the published method compared with baselines set by hand and with tuned ones.
+/// Returns paragraphs about the result. The first name the fastest plan, how it compares with the baselines,
+/// and why. Then they compare the published method with hand-set and with tuned baselines.
 std::vector<std::string> comparison_answer(const std::vector<System>& systems,
                                            const BreakdownOf& breakdown_of);
 

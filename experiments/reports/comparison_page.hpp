@@ -23,8 +23,8 @@ struct ComparisonPage {
   std::string assumptions = {};  ///< HTML
 };
 
-/// Returns a page that loads nothing external: the answer, the decision table, the timelines of the best plan
-/// and of the best uniform baseline on one time scale, then all other rows and all columns.
+/// Returns a page that loads nothing external. It has the answer, the decision table, the timelines of the
+/// best plan and of the best uniform baseline on one time scale, and then all other rows and all columns.
 std::string comparison_page(const std::vector<System>& systems, const ComparisonPage& page);
 
 }  // namespace dflop

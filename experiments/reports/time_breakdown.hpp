@@ -1,4 +1,4 @@
-// A TimeBreakdown shows how the GPUs of a cluster spend an iteration, so that two plans can be compared.
+// This file computes how the GPUs of a cluster spend an iteration, to compare plans.
 #pragma once
 
 #include <array>
@@ -12,13 +12,13 @@ namespace dflop {
 
 /// A TimeUse is a way in which a GPU spends time.
 enum class TimeUse : std::uint8_t {
-  compute,                ///< forward, backward and optimizer, except the next two uses
-  recomputation,          ///< includes the tensor-parallel communication of recomputation
-  tensor_communication,   ///< exposed all-reduces of tensor parallelism
-  imbalance,              ///< idle time that would disappear if microbatches and dp ranks had equal work
-  bubbles,                ///< other idle time with nothing in flight: the pipeline fills, drains or is uneven
-  exposed_communication,  ///< idle while an awaited message or gradient reduction is in flight
-  unused_gpus,            ///< GPUs of the cluster that have no rank of the plan
+  compute,               ///< forward, backward and optimizer, without recomputation and tensor_communication
+  recomputation,         ///< includes the tensor-parallel communication of recomputation
+  tensor_communication,  ///< exposed all-reduces of tensor parallelism
+  imbalance,             ///< idle time that would disappear if microbatches and dp ranks had equal work
+  bubbles,  ///< other idle time without an awaited transfer: the pipeline fills, drains or is uneven
+  exposed_communication,  ///< idle time while an awaited message or gradient reduction is in flight
+  unused_gpus,            ///< time of the cluster's GPUs that have no rank of the plan
 };
 
 template <>
@@ -31,8 +31,8 @@ inline constexpr NameTable<TimeUse, 7> kNames<TimeUse> = {
      {TimeUse::exposed_communication, "waiting for messages and gradient reductions"},
      {TimeUse::unused_gpus, "unused GPUs"}}};
 
-/// A TimeBreakdown has the time that the mean GPU of the cluster spends on each use, averaged over
-/// iterations. The parts add up to the mean iteration time.
+/// A TimeBreakdown has the time for each use, averaged over the GPUs of the cluster and over iterations. The
+/// times add up to the mean iteration time.
 struct TimeBreakdown {
   std::array<Seconds, kNames<TimeUse>.size()> parts{};
 
@@ -41,8 +41,8 @@ struct TimeBreakdown {
   Seconds sum() const;
 };
 
-/// Returns the breakdown of a schedule. For this, simulates the schedule again, with and without its
-/// imbalance, and prices it without recomputation and without tensor-parallel communication.
+/// Returns the time breakdown of a schedule. It simulates the schedule with and without imbalance, and prices
+/// it with and without recomputation and tensor-parallel communication.
 /// @pre the target's costs are analytic, all iterations are feasible, and there is at least one
 TimeBreakdown time_breakdown(const Target& target, const Plan& plan, const ScheduleFile& schedule);
 

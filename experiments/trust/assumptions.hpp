@@ -1,4 +1,4 @@
-// Assumptions are the premises of a result and the choices made without a request from the user. Every
+// Assumptions are the premises of a result, and the choices that dflop made because the user did not. Every
 // command that plans, compares or simulates lists them in one block.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace dflop {
 
-/// An Assumption is one sentence, together with its figures for programs.
+/// An Assumption is one sentence for people, with its figures for programs.
 struct Assumption {
   std::string about;  ///< "data", "preset", "links", "choices", "layout", "heads", "schedule", "memory",
                       ///< "seeds", "time"
@@ -26,18 +26,18 @@ class AssumptionBlock {
   void add(std::string about, std::string text, std::vector<std::pair<std::string, Cell>> figures = {});
   bool empty() const { return all_.empty(); }
 
-  /// Returns the block for people, in lines of at most `width` characters; empty if there are none.
+  /// Returns the block as text, in lines of at most `width` characters; empty if there are no assumptions.
   std::string text(std::size_t width = 118) const;
-  /// Returns the block as a section of a page.
+  /// Returns the block as a section of an HTML page.
   std::string html() const;
-  /// Returns an object that maps each topic to an array of objects with "text" and the figures.
+  /// Returns a JSON object that maps each topic to an array of objects with "text" and the figures.
   nlohmann::ordered_json json() const;
 
  private:
   std::vector<Assumption> all_;
 };
 
-/// Adds the number of samples, how many of them are truncated and by how much, and what was assumed for them.
+/// Adds the number of samples, how many are truncated and by how much, and the assumptions about their data.
 /// `longest` is the length at which samples are truncated; 0: not truncated, or unknown.
 void assume_data(AssumptionBlock& block, const DataOrigin& data, std::int64_t longest);
 
@@ -46,32 +46,34 @@ void assume_data(AssumptionBlock& block, const DataOrigin& data, std::int64_t lo
 void assume_preset(AssumptionBlock& block, const std::string& cluster,
                    const std::optional<Origin>& profile = {});
 
-/// Adds where the links in use differ from the links of the named cluster, and their unusual properties.
+/// Adds how the links in use (`taken`) differ from the links of the named cluster, and what is unusual about
+/// them.
 void assume_links(AssumptionBlock& block, const std::string& cluster, const ClusterSpec& taken);
 
-/// Adds the heads that a plan pads; nothing if its tp divides all heads. `row` names the plan if there are
-/// several.
+/// Adds the heads that a plan pads. Adds nothing if the plan's tp divides all heads. `row` names the plan if
+/// there are several plans.
 void assume_heads(AssumptionBlock& block, const Plan& plan, const ModelSpec& model,
                   const std::string& row = "");
 
-/// Adds the meaning of kUnconfirmed (experiments/studies/planning.hpp), if one of the plans has it.
+/// Adds the meaning of the mark kUnconfirmed (experiments/studies/planning.hpp), if one of the plans has the
+/// mark.
 void assume_layouts(AssumptionBlock& block, const std::vector<const Plan*>& plans);
 
-/// If an order has too few microbatches to work as its name says, returns a text with that fact and the order
-/// that it equals; nothing otherwise.
+/// If a pipeline order has so few microbatches that it equals a different order, returns a text that says so;
+/// else nullopt.
 std::string as_another_order(OrderKind order, int ranks, int microbatches);
 
 /// Adds as_another_order() for each plan.
 void assume_orders(AssumptionBlock& block, const std::vector<const Plan*>& plans);
 
-/// Adds which parts of a plan the user fixed, which the planner chose, and which are default.
-/// `chooses_parts`: the planner chooses order, recomputation, placement and gradient buckets if no option
-/// fixes them.
+/// Adds which settings of a plan the user fixed, which the planner chose, and which are defaults.
+/// `chooses_parts` says whether the planner chooses order, recomputation, placement and gradient buckets if
+/// no option fixes them.
 void assume_choices(AssumptionBlock& block, const Plan& plan, const SearchOptions& search,
                     bool chooses_parts);
 
-/// Adds the number of batches and the seed of a result, and the fraction of `all` samples in the batches (0:
-/// unknown).
+/// Adds the number of batches and the seed of a result, and the fraction of the data set in these batches.
+/// `all` is the number of samples in the data set; 0: unknown.
 void assume_seed(AssumptionBlock& block, std::uint64_t seed, std::size_t iterations, int gbs, std::size_t all,
                  const std::string& more);
 

@@ -1,5 +1,5 @@
-// A simulated iteration includes only the training step. This file reports the time of a run outside its
-// steps, and adds it to hours on request.
+// This file reports the time of a run outside its training steps, because a simulated iteration includes only
+// the step. On request, this time is added to hours.
 #pragma once
 
 #include <string>
@@ -13,13 +13,14 @@ namespace dflop {
 
 /// An Overhead is the time of a run outside its steps, relative to step time.
 struct Overhead {
-  std::vector<std::pair<std::string, double>> parts;  ///< each with its name; "other" if it has none
+  std::vector<std::pair<std::string, double>>
+      parts;  ///< names and values; the name is "other" if the user gave none
 
   double sum() const;
 };
 
-/// Adds what a step does not include, the measured allowance for it and, for a training run, the overhead
-/// included in the hours.
+/// Adds an assumption that names what the step time does not include and the measured allowance for it. If
+/// `has_hours`, it also has the overhead included in the hours of a training run.
 void assume_time(AssumptionBlock& block, const std::vector<NamedNotes>& notes, const Overhead& overhead,
                  bool has_hours);
 

@@ -1,4 +1,4 @@
-// This file checks schedules from files or users against dflop's own calculations.
+// This file recalculates the values of schedules from files or users, to check them.
 #pragma once
 
 #include <optional>
@@ -15,31 +15,33 @@ namespace dflop {
 Seconds value_of(const Plan& plan, const Target& target, const std::vector<Sample>& samples,
                  const Assignment& assignment, Objective objective);
 
-/// A CheckedIteration compares a file's values for an iteration with recalculated ones.
+/// A CheckedIteration is the result of checking one iteration of a schedule file.
 struct CheckedIteration {
-  Seconds value{0};         ///< recalculated for these bins
-  Seconds least{0};         ///< simple bound for these samples: no assignment has a smaller value
-  bool says_value = false;  ///< the file has a c_max_s
+  Seconds value{0};         ///< recalculated value of the file's bins
+  Seconds least{0};         ///< simple lower bound on the value of any assignment of these samples
+  bool says_value = false;  ///< whether the file has a c_max_s
   std::string problem;  ///< the first wrong value, such as "c_max_s: expected 1.25, found 1.5"; empty: none
 };
 
-/// Compares c_max_s and bound_s of each iteration with values recalculated from its bins and samples. c_max_s
-/// must be the value of the objective. A bound of kind simple must equal the simple bound; any other bound
-/// must be between the simple bound and the value. A bound of the makespan must be at most the value.
+/// Checks c_max_s and bound_s of each iteration against values recalculated from its bins and samples.
+/// c_max_s must equal the value of the objective. A bound of kind simple must equal the simple bound; any
+/// other bound must be between the simple bound and the value. A bound of the makespan must be at most the
+/// value.
 /// @pre validate(schedule, plan)
 std::vector<CheckedIteration> check_schedule(const ScheduleFile& schedule, const Plan& plan,
                                              const Target& target);
 
-/// A BinsFile holds the bins of a file.
+/// A BinsFile holds the bins that a file assigns to the samples of each iteration.
 struct BinsFile {
   std::string path;
   std::vector<BinsOfIteration> iterations;
 };
 
-/// Returns iterations with these batches and the bins of the file, rated like a scheduler's result
-/// without a proof. `objective` is minimized; if empty, the plan's own objective, else the published one.
-/// @throws Error (input) if the numbers of iterations and batches, or of bins and samples, differ, for ids
-/// that differ from the samples' ids, and as validate() for assignments
+/// Returns a schedule with these batches and the bins of the file. It has the value of the objective and,
+/// except for the makespan, the simple bound, like a scheduler's result without a proof. If `objective` is
+/// empty, uses the plan's objective or else the published one.
+/// @throws Error (input) if iterations and batches, or bins and samples, differ in number, or if ids differ
+/// from the samples' ids; what validate() throws for an assignment
 ScheduleFile scheduled_by(const BinsFile& bins, const Plan& plan, const Target& target,
                           const std::vector<Batch>& batches, std::optional<Objective> objective,
                           std::uint64_t seed);
