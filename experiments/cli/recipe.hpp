@@ -15,8 +15,8 @@ void add_recipe_options(Options& options);
 /// RecipeArguments are command-line arguments, some of which may come from a recipe.
 struct RecipeArguments {
   std::vector<std::string> arguments;
-  std::map<std::string, std::string> places =
-      {};  ///< "file:line" of each option in the recipe, by its name without dashes
+  /// "file:line" of each option in the recipe, by its name without dashes.
+  std::map<std::string, std::string> places = {};
 };
 
 /// Adds the options of a recipe to the arguments. The arguments name the recipe with --recipe, or as an

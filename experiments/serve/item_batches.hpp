@@ -22,8 +22,8 @@ struct ItemCosts {
   std::vector<double> encoder;
   std::vector<double> llm;
   std::vector<double> tokens;  ///< empty if not given
-  std::optional<std::uint64_t> stream =
-      {};  ///< number of the random stream; none: the iteration's number is used
+  /// Number of the random stream; none: the iteration's number is used.
+  std::optional<std::uint64_t> stream = {};
 };
 
 /// Reads {"llm": [...], "encoder": [...], "tokens": [...], "stream": 5}; only "llm" is required.
@@ -35,8 +35,8 @@ ItemCosts read_item_costs(const JsonValue& json);
 struct ItemBins {
   int bins = 1;
   int dp = 1;
-  int encoder_dp =
-      0;  ///< dp ranks of an encoder on its own GPUs, which share each microbatch's work; 0: no such encoder
+  /// Dp ranks of an encoder on its own GPUs, which share each microbatch's work; 0: no such encoder.
+  int encoder_dp = 0;
   Objective objective = Objective::bins;
   std::optional<std::int64_t> token_cap = {};
   bool allow_empty = false;

@@ -15,8 +15,8 @@ namespace dflop {
 
 /// An Anomaly says which samples are slow, and by how much.
 struct Anomaly {
-  double fraction =
-      0.01;  ///< fraction of slow samples; whole shape buckets are drawn at random until they have it
+  /// Fraction of slow samples; whole shape buckets are drawn at random until they have it.
+  double fraction = 0.01;
   double latency = 0.5;  ///< time that each slow sample adds to each stage of its module, as a multiple of
                          ///< the duration of the largest stage
   bool encoder = false;  ///< true: the encoder runs these samples slowly; false: the LLM does

@@ -73,8 +73,8 @@ std::vector<Batch> make_batches(const std::vector<Sample>& samples, int gbs, int
 
 /// FurtherBatches are additional batches, used to estimate how much memory the data may need.
 struct FurtherBatches {
-  std::vector<Batch>
-      drawn;  ///< 64 batches of a BatchStream; fewer, but at least 16, if a batch has more than 256 samples
+  /// 64 batches of a BatchStream; fewer, but at least 16, if a batch has more than 256 samples.
+  std::vector<Batch> drawn;
   /// Up to half as many batches as `drawn`. Each begins with one of the longest samples, which a run has once
   /// per pass: alternately a sample with the most LLM tokens and one with the most encoder tokens. At most
   /// one in 64 samples counts as longest.

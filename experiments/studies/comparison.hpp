@@ -54,8 +54,8 @@ struct System {
   SchedulerChoice scheduler;
   PlanResult planned{};
   ScheduleFile schedule{};
-  std::optional<Evaluation>
-      evaluation{};  ///< empty if infeasible; planned.infeasible_reason then has the reason
+  /// Empty if infeasible; planned.infeasible_reason then has the reason.
+  std::optional<Evaluation> evaluation{};
   /// Whether the plan fits the further batches that planners get; unknown for the plan of a planner command.
   std::optional<bool> fits_further{};
   Seconds planning{0};    ///< measured

@@ -24,8 +24,8 @@ struct Headroom {
   std::string scheduler = {};    ///< the scheduler that made their microbatches
   bool respects_memory = false;  ///< whether the scheduler kept them within memory if possible
   std::size_t batches = 0;       ///< number of batches drawn
-  std::size_t overruns =
-      0;            ///< number of drawn batches that exceed the usable memory, or cannot be kept within it
+  /// Number of drawn batches that exceed the usable memory, or cannot be kept within it.
+  std::size_t overruns = 0;
   Bytes mean = {};  ///< on the fullest GPU, over the drawn batches that were scheduled
   Bytes most = {};
   Bytes longest = {};        ///< on the fullest GPU, in batches with the longest samples

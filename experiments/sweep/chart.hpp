@@ -32,8 +32,8 @@ struct SweepPoint {
 
 struct SweepPanel {
   std::string title;  ///< values of the axes that differ between panels
-  std::map<std::string, std::vector<SweepPoint>>
-      lines;  ///< by the line's name, such as planner and scheduler; points from left to right
+  /// By the line's name, such as planner and scheduler; points from left to right.
+  std::map<std::string, std::vector<SweepPoint>> lines;
 };
 
 struct SweepPicture {

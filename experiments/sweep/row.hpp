@@ -66,8 +66,8 @@ enum class CellKind : std::uint8_t { text, whole, real };
 struct SweepColumn {
   Column column;
   CellKind kind = CellKind::text;
-  Cell usual =
-      {};  ///< default value of an axis that a spec leaves out; missing if a spec must have this axis
+  /// Default value of an axis that a spec leaves out; missing if a spec must have this axis.
+  Cell usual = {};
 };
 
 // Default values of axes that a spec leaves out:

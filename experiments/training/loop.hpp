@@ -32,8 +32,8 @@ struct TrainingStep {
   std::int64_t step = 0;  ///< counting from 1
   double loss = 0;        ///< mean over the batch's tokens that count in the loss, before the update
   Seconds time{0};        ///< from the start of its first instruction to the end of its last
-  std::optional<Seconds>
-      step_to_step;  ///< from the previous step's end to this step's end; none for the first step
+  /// From the previous step's end to this step's end; none for the first step.
+  std::optional<Seconds> step_to_step;
   std::optional<Seconds> predicted;  ///< only with a profile
   double extrapolated_fraction = 0;  ///< see extrapolated_fraction(); 0 without a profile
   std::int64_t samples = 0;
@@ -116,7 +116,7 @@ class TrainingLoop {
   /// sample cannot be decoded. The executor then has the state after the last completed step.
   bool failed_between_steps() const { return failed_between_steps_; }
 
-  /// Returns the correction's state; null without correction.
+  /// Returns the correction's state; null if nothing is corrected.
   const TrainingCorrection* correction() const { return correction_.get(); }
 
  private:

@@ -25,8 +25,8 @@ struct PreparedStep {
   Iteration iteration;
   StepInputs inputs;  ///< inputs of the ranks; empty: the ranks make them when the step begins
   Seconds waited{0};  ///< time that the loop waited for the schedule
-  std::optional<Seconds>
-      data_waited;  ///< time that the loop waited for contents; none if contents are made up
+  /// Time that the loop waited for contents; none if contents are made up.
+  std::optional<Seconds> data_waited;
 };
 
 /// StepsToPrepare describes the run whose steps are prepared. Everything it refers to must outlive the

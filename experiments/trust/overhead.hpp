@@ -13,8 +13,8 @@ namespace dflop {
 
 /// An Overhead is the time of a run outside its steps, relative to step time.
 struct Overhead {
-  std::vector<std::pair<std::string, double>>
-      parts;  ///< names and values; the name is "other" if the user gave none
+  /// Names and values; the name is "other" if the user gave none.
+  std::vector<std::pair<std::string, double>> parts;
 
   double sum() const;
 };

@@ -31,8 +31,8 @@ struct PreparedSet {
   TruthSet set;
   std::vector<TruthCase> runs;
   std::vector<Program> programs;
-  std::vector<Program>
-      skeletons;  ///< for estimate(); empty for recorded iterations, whose microbatches differ
+  /// For estimate(); empty for recorded iterations, whose microbatches differ.
+  std::vector<Program> skeletons;
 
   bool is_recording() const { return skeletons.empty(); }
 };

@@ -40,8 +40,8 @@ Interval trimmed_interval(std::span<const double> values, double level);
 /// JudgeOptions define when two differences count as equal.
 struct JudgeOptions {
   double tolerance = 0.02;  ///< relative tolerance of the ratio second time / first time
-  double share =
-      0.25;  ///< tolerance as a fraction of the logarithm of the predicted ratio; the larger tolerance counts
+  /// Tolerance as a fraction of the logarithm of the predicted ratio; the larger tolerance counts.
+  double share = 0.25;
   double level = 0.95;
 };
 

@@ -83,8 +83,8 @@ ReplayChange as_others(const std::vector<int>& ranks);
 struct ReplayRun {
   std::string name;
   Timeline timeline;
-  bool memory =
-      true;  ///< whether the timeline's memory includes activations and buffers, not only the model state
+  /// Whether the timeline's memory includes activations and buffers, not only the model state.
+  bool memory = true;
 };
 
 /// ReplayConditions are the conditions under which the program runs after all changes.
@@ -94,14 +94,14 @@ struct ReplayConditions {
   std::optional<ClusterSpec> cluster;  ///< the cluster with the shared links; required for
                                        ///< NetworkModel::contention
   ReplayReference reference = {};
-  std::size_t iterations =
-      1;  ///< number of recorded iterations; repetition r of iteration k has run number r * iterations + k
+  /// Number of recorded iterations; repetition r of iteration k has run number r * iterations + k.
+  std::size_t iterations = 1;
 };
 
 struct ReplayedIteration {
   std::vector<ReplayRun> runs;
-  std::vector<Seconds>
-      repeated;  ///< makespans of all repetitions of the last run; empty if there is only one
+  /// Makespans of all repetitions of the last run; empty if there is only one.
+  std::vector<Seconds> repeated;
 };
 
 /// A RecordedIteration is an iteration of a recording.

@@ -58,25 +58,25 @@ inline constexpr NameTable<GpuRole, 2> kNames<GpuRole> = {
 struct ConditionedInputs {
   ProgramCosts costs;
   Conditions conditions;
-  std::vector<double>
-      bandwidth_factor;  ///< for each group: factor of its bandwidth; empty: all bandwidths are unchanged
+  /// For each group: factor of its bandwidth; empty: all bandwidths are unchanged.
+  std::vector<double> bandwidth_factor;
   std::optional<int> gpu = {};  ///< the GPU that has the role in this run, if a condition names a role
 };
 
 /// A WhatIf holds the effects of the conditions that a user requested.
 /// experiments/options/conditions.cpp has a row for each condition.
 struct WhatIf {
-  std::optional<NetworkModel>
-      network;  ///< network model that the user requested; none: the default of the command
+  /// Network model that the user requested; none: the default of the command.
+  std::optional<NetworkModel> network;
   std::vector<std::function<void(ClusterSpec&)>> cluster_changes;
   std::vector<std::function<void(const Program&, ConditionedInputs&)>> program_changes;
   /// Changes that differ between the runs of a seed, such as jitter.
   std::vector<std::function<void(ProgramCosts&, std::uint64_t seed, std::uint64_t run)>> run_changes;
   int repeat = 1;
   std::uint64_t seed = 1;
-  std::optional<GpuRole> role =
-      {};                       ///< the role that conditions name, if any; see run_roles() in trust/roles.hpp
-  std::optional<int> gpu = {};  ///< the GPU in turn
+  /// The role that conditions name, if any; see run_roles() in trust/roles.hpp.
+  std::optional<GpuRole> role = {};
+  std::optional<int> gpu = {};  ///< the GPU that has the role in this run
   bool names_ranks = false;     ///< whether a condition names a rank by its number
   bool takes_roles = true;      ///< if false, conditions for a role are rejected when they are read
   /// The model of a plan whose compute times are analytic, not measured. Compute includes tensor-parallel
