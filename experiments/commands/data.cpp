@@ -84,7 +84,8 @@ int run_data(const Values& values) {
   if (samples_out) files.add(*samples_out, as_samples ? samples_json(samples) : samples_csv(samples));
   if (profile_out) files.add(*profile_out, json());
   files.commit();
-  const Table table = profile_table(profile, is_for_people(format) ? model.max_tokens : 0);
+  const bool is_cut_later = is_for_people(format) && values.count("max-tokens") == 0;
+  const Table table = profile_table(profile, is_cut_later ? model.max_tokens : 0);
   const auto text = [&] {
     std::string all = fmt::format("{} samples:", profile.samples);
     for (int m = 0; m < kModalities; ++m) {
