@@ -215,7 +215,7 @@ when it went on and off. Under keep, the learned correction stays in use while l
       {"window", whole("I", 8),
        "iterations over which the benefit is averaged; for --new-data, global batches to examine"},
       {"probe", whole("P", 8),
-       "with the rule keep, while learning is off: track one in P iterations to check that the correction "
+       "under the keep rule, while learning is off: track one in P iterations to check that the correction "
        "still holds; 0: never"},
       {"new-data", text("FILE"), "data set that training uses now; reports whether it needs a new plan"},
   });

@@ -720,7 +720,7 @@ then lists the stalled ranks. If the memory is not known, eager-1f1b has no limi
            "links with X times the latency; a note says if sizes or noise hide the latency, which then "
            "counts as 0"},
           {"bandwidth-scale", number("X", 1).common(),
-           "links with X times the bandwidth; changes only messages, reshards and reductions between ranks"},
+           "multiply the bandwidth of links by X; changes only messages, reshards and reductions between ranks"},
       });
   add_profile_file_option(command.options);
   add_order_file_option(command.options);

@@ -28,7 +28,7 @@ constexpr std::uint64_t kWhatIfJitterStream = 0x6a697474'65720000;
 
 /// Returns "rank=R:FACTOR or stage=S:FACTOR ...", with `behind` after each selector.
 std::string selector_form(std::string_view behind, const WhatIf& what_if) {
-  return fmt::format("rank=R:{0} or stage=S:{0} (0, or llm0)", behind) +
+  return fmt::format("rank=R:{0} or stage=S:{0} (such as 0 or llm0)", behind) +
          (what_if.takes_roles ? fmt::format(", gpu=worst:{0} or gpu=each:{0}", behind) : "");
 }
 
@@ -241,7 +241,7 @@ const auto& program_conditions() {
                 read_network},
       Condition{
           "slow", repeatable_text("rank=R:F"),
-          "compute of rank R takes F times as long; stage=S:F slows a stage (0, or llm0); factors of one "
+          "compute of rank R takes F times as long; stage=S:F slows a stage (such as 0 or llm0); factors of one "
           "rank multiply",
           read_slow},
       Condition{"slow-link", repeatable_text("rank=R:F"),

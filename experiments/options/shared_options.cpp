@@ -17,14 +17,15 @@ std::string joined(const std::vector<std::string_view>& names) {
 }
 
 void add_data_option(Options& options, const ValueKind& kind) {
-  options.add(OptionGroup::data,
-              {{"data", kind.common(),
-                "data set: records (CSV), samples (JSON of 'dflop data --samples-out'), or, if --model is a "
-                "folder, WebDataset tars (a folder, or a pattern such as shard-{000..099}.tar) or Megatron's "
-                ".idx with the .bin of the same name"},
-               {"chat", text("FORM"),
-                fmt::format("chat form of conversations in tars: {}; default: the form of the model family",
-                            fmt::join(chat_forms(), ", "))}});
+  options.add(
+      OptionGroup::data,
+      {{"data", kind.common(),
+        "data set: records (CSV), samples (JSON of 'dflop data --samples-out'), or, if --model is a "
+        "folder, WebDataset tars (a folder, or a pattern such as shard-{000..099}.tar) or Megatron's "
+        ".idx with the .bin of the same name"},
+       {"chat", text("FORM"),
+        fmt::format("chat format of conversations in tars: {}; default: the format of the model family",
+                    fmt::join(chat_forms(), ", "))}});
 }
 
 void add_data_options(Options& options, const char* default_file) {
@@ -175,8 +176,8 @@ void add_scheduler_options(Options& options) {
   static const std::string names = joined(scheduler_names());
   const std::string exact = joined(scheduler_names(Budget::nodes));
   const std::string nodes = fmt::format(
-      "branch-and-bound nodes of {}; same result on every machine; if samples times bins exceeds {}, only "
-      "its local search runs",
+      "max branch-and-bound nodes of {}, for the same result on every machine; if samples times bins exceeds "
+      "{}, only its local search runs",
       exact, kNodeBudgetBinaries);
   add_scheduler_option(options, text(names, "ilp"));
   add_objective_option(options);

@@ -71,7 +71,7 @@ void RunKernels::resume(const std::string& kept, const std::string& path) {
     require_valid(file, path, machine_, names_);
     planner_.emplace(KernelMode::learn, std::move(file.table));
   } catch (const Error& error) {
-    say("dflop: note: its learned kernels are ignored: {}\n", error.what());
+    say("dflop: note: the learned kernels of the checkpoint are ignored: {}\n", error.what());
   }
 }
 

@@ -133,7 +133,8 @@ std::optional<Bytes> overrun(const Problem& problem, const Plan& plan, std::span
     });
     for (const std::optional<Bytes>& peak : std::span(peaks).first(count)) {
       if (!peak)
-        refuse_input("", "the scheduler {} finds no microbatches for a further batch", scheduler.name());
+        refuse_input("", "the scheduler {} cannot divide one of the further batches into microbatches",
+                     scheduler.name());
       if (*peak > limit) return peak;
     }
   }

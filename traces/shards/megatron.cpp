@@ -93,7 +93,8 @@ void MegatronFile::check_documents(std::size_t documents) const {
     const auto first = number_at<std::int64_t>(index_, begin + i * 8);
     if (first < before || first > static_cast<std::int64_t>(sequences_)) {
       refuse_input(offset_place(index_path_, begin + i * 8),
-                   "expected a document from sequence {} to {}, found {}", before, sequences_, first);
+                   "expected a document whose first sequence is from {} to {}, found {}", before, sequences_,
+                   first);
     }
     before = first;
   }

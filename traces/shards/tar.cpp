@@ -128,9 +128,7 @@ class TarWalk {
       const TarBlock header = next_block();
       if (is_zero(header)) {
         if (!told.is_empty())
-          refuse(at,
-                 "expected the file to which a long name or size belongs, found "
-                 "the end");
+          refuse(at, "expected a file after the header with its long name or size, found the end of the tar");
         check_end();
         return std::nullopt;
       }
