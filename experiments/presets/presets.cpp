@@ -15,6 +15,7 @@
 #include "traces/files/provenance.hpp"
 #include "traces/files/specs.hpp"
 #include "traces/text/csv.hpp"
+#include "traces/text/strict_json.hpp"
 #include "traces/text/text_file.hpp"
 #include "traces/weights/own_head.hpp"
 
@@ -141,7 +142,15 @@ ModelSpec find_model(const std::string& name) {
     model.name = name;
     return model;
   }
-  ModelSpec model = parse_model(find_json("models", name), is_path(name) ? name : "preset " + name);
+  const std::string json = find_json("models", name);
+  if (const JsonDocument document(json, name); document.root().has("model_type")) {
+    throw Error(
+        ErrorKind::input,
+        fmt::format("{}: expected schema 'dflop.model', found a Transformers config: to use it, give its "
+                    "folder",
+                    name));
+  }
+  ModelSpec model = parse_model(json, is_path(name) ? name : "preset " + name);
   model.name = name;  // plan files refer to the model by this name
   return model;
 }

@@ -309,10 +309,6 @@ LeafSwitches read_leaf(const JsonValue& json) {
 
 ModelSpec parse_model(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
-  if (document.root().has("model_type") && !document.root().has("schema"))
-    refuse_input(file,
-                 "expected a file with \"schema\": \"dflop.model\", found a configuration of Transformers: "
-                 "to use it, give its folder");
   const JsonValue root = document.root("dflop.model", kSpecsVersion);
   root.require_keys({"schema", "version", "name", "preprocess", "max_tokens", "encoder", "connector", "llm"},
                     {"source"});
