@@ -8,9 +8,9 @@
 
 namespace dflop {
 
-/// Returns the model as a device with this alignment computes it on tp ranks: the widths between the two
-/// linear layers of an MLP, or of the connector, are rounded up to a multiple of `row_alignment` on each
-/// rank.
+/// Returns the model with padded widths, for a device with this alignment and tp ranks: the widths between
+/// the two linear layers of an MLP, or of the connector, are rounded up to a multiple of `row_alignment` on
+/// each rank.
 inline ModelSpec with_padded_rows(ModelSpec model, int tp, int row_alignment) {
   if (row_alignment == 1) return model;
   const auto pad = [&](int& width) {

@@ -22,8 +22,8 @@ enum class SampleNeed : std::uint8_t {
 
 class SampleNeeds {
  public:
-  /// Finds the microbatches and dp ranks of each module that `ranks` compute. They are the same in every
-  /// iteration of a valid plan, whatever the batch.
+  /// Finds which microbatches of which dp ranks of each module are computed on `ranks`. They are the same in
+  /// every iteration of a valid plan, whatever the batch.
   SampleNeeds(const Plan& plan, const ModelSpec& model, std::span<const int> ranks);
 
   /// Returns the need of each sample of a batch. Ranks of the encoder's first stage need the values of the

@@ -38,8 +38,8 @@ struct LiveResult {
   std::vector<std::vector<KernelObservation>> kernels;  ///< measurements by rank, for the step's choices
 };
 
-/// Checks that live ranks can run a plan. @throws Error (input) that names the plan's unsupported key, if
-/// optimizer states are in bf16 or the plan has a hub
+/// Checks that live ranks can run a plan. @throws Error (input) that names the unsupported key, if the plan
+/// has bf16 optimizer states, frozen parts or Reshard::hub
 void require_live(const Plan& plan);
 
 /// A LiveExecutor runs every rank of this process in its own thread and holds the ranks' parameters. All

@@ -121,7 +121,7 @@ struct RankShares {
 /// Returns the RankShares of one iteration.
 RankShares rank_shares(const Timeline& timeline);
 
-/// A RankedPlan is one of the best plans that a search has run.
+/// A RankedPlan is one of the best plans among those that a search has simulated.
 struct RankedPlan {
   Plan plan;
   /// This is the requested scheduler, or "lpt" or "random" if its microbatches do not fit or are no better.

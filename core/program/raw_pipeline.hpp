@@ -42,9 +42,9 @@ struct RawEncoder {
   BroadcastTable<Bytes> message{{{Bytes{}}}};  ///< to the first rank; its gradient back has as many bytes
 };
 
-/// A RawPipeline has tables of durations and bytes. The rows of a table are the ranks * chunks stages of the
-/// shape in model order, without the encoder of encoder_in_bubbles; for `message`, the boundaries between a
-/// stage and the next. Columns are microbatches.
+/// A RawPipeline has tables of durations and bytes. A table has one row per stage (ranks * chunks of them) in
+/// model order, without the encoder of encoder_in_bubbles; `message` has one row per boundary between two
+/// stages. Columns are microbatches.
 struct RawPipeline {
   PipelineShape shape;
   BroadcastTable<Seconds> forward;

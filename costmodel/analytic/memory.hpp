@@ -53,7 +53,7 @@ Bytes split_activation_bytes(const Stage& stage, const ModelSpec& model, const W
 
 /// Returns the memory that one rank holds only during a forward or backward pass: the max over its layers,
 /// the connector and the head, because they run one after the other. A layer needs
-///   forward: the activations that it would keep without recomputation but does not, plus its output (2 h);
+///   forward: the activations that recomputation discards, plus its output (2 h);
 ///   backward: these activations, rebuilt, plus the gradients of its input (2 h) and of the MLP's
 ///             intermediates;
 ///   backward_input: as in backward, plus activations that layers before it rebuilt and keep for their

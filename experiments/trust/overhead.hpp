@@ -1,5 +1,5 @@
 // This file reports the time of a run outside its training steps, because a simulated iteration includes only
-// the step. On request, this time is added to hours.
+// the step. On request, it is added to the reported hours of a training run.
 #pragma once
 
 #include <string>

@@ -45,7 +45,7 @@ void set_unpack(Kernels& kernels);
 void add_linear(Kernels& kernels);
 /// Adds attention in tiles (attention_tiles.cpp) as variants.
 void add_tiled_attention(Kernels& kernels);
-/// Adds activations that use the vectors of tiles.hpp (activation_tiles.cpp) as variants.
+/// Adds variants of the activations that use the vectors of tiles.hpp (activation_tiles.cpp).
 void add_tiled_activations(Kernels& kernels);
 
 using Eigen::Index;

@@ -145,7 +145,8 @@ struct KinetoTrace {
 /// Reads a trace of torch.profiler, as written by export_chrome_trace(): events of the categories cpu_op,
 /// user_annotation, cuda_runtime, cuda_driver, kernel, gpu_memcpy and gpu_memset; everything else is ignored.
 /// @throws Error (input) if events are more than 13 days apart, if no event has one of these categories, or
-/// if the world size is too small for the rank or a process group; what read_kineto_events() throws
+/// if the world size is too small for the rank or a process group; also everything that read_kineto_events()
+/// throws
 KinetoTrace parse_kineto(std::string_view json, const std::string& file);
 
 }  // namespace dflop

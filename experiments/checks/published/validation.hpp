@@ -24,9 +24,9 @@ struct TruthCase {
 /// Returns the run behind a row of measurements; `kind` determines its settings:
 ///
 /// megatron_gpt (Megatron-DeepSpeed, 2022): 4 h MLP, vocabulary 51,200 padded to a multiple of 128 tp, tied
-/// embeddings, dropout, cross-entropy step by step, fused softmax if micro_batch x heads / tp is a multiple
-/// of 4, as that kernel requires, else single steps (Megatron-LM, fused_softmax.py); full recomputation, fp16
-/// gradients, neither ZeRO nor sequence parallelism.
+/// embeddings, dropout, unfused cross-entropy; fused softmax if micro_batch x heads / tp is a multiple of 4,
+/// as that kernel requires, else unfused (Megatron-LM, fused_softmax.py); full recomputation, fp16 gradients,
+/// neither ZeRO nor sequence parallelism.
 ///
 /// llama (Megatron-LM with Transformer Engine, 2025): published widths, vocabulary 128,256, sequence 4096,
 /// flash attention, no recomputation, ZeRO-1, sequence parallelism. 405b has 16 KV heads, as SimuMax's launch

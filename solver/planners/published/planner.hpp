@@ -13,7 +13,8 @@ enum class PublishedReading : std::uint8_t {
 
 /// A PublishedPlanner makes a disaggregated plan by released_choice() or printed_choice(), from the
 /// published_profile() of the request. The optimizer's own rule decides whether a plan fits into memory, so a
-/// plan may need more memory in a run. PlanResult::objective is the optimizer's own estimate T.
+/// plan may need more memory in a run than a GPU has. PlanResult::objective is the optimizer's own estimate
+/// T.
 class PublishedPlanner final : public Planner {
  public:
   explicit PublishedPlanner(PublishedReading reading) : reading_(reading) {}
