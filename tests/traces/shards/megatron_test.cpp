@@ -155,8 +155,8 @@ TEST_F(MegatronDamages, OfSequencesAreRejected) {
 }
 
 TEST_F(MegatronDamages, OfDocumentsAreRejected) {
-  expect_index_refused({.documents = {0, 3, 2}}, 66, {"from sequence 0 to 2", "found 3"});
-  expect_index_refused({.documents = {0, 2, 1}}, 74, {"from sequence 2 to 2", "found 1"});
+  expect_index_refused({.documents = {0, 3, 2}}, 66, {"from 0 to 2", "found 3"});
+  expect_index_refused({.documents = {0, 2, 1}}, 74, {"from 2 to 2", "found 1"});
   expect_index_refused({.documents = {-1, 1, 2}}, 58, {"found -1"});
 }
 
