@@ -325,7 +325,8 @@ TEST_F(Roles, SweepsNoteASchedulerWithDifferentObjectives) {
     std::filesystem::remove(sandbox_.path("all.sqlite"));
     EXPECT_EQ(sandbox_.run("sweep --spec spec.json --out all.sqlite").exit_code, 0);
     const std::string err = sandbox_.run("sweep export --db all.sqlite").err;
-    return err.find("auto fills plans of megatron for 'makespan' and plans of dflop for 'published'") !=
+    return err.find(
+               "auto makes microbatches in plans of megatron for 'makespan' and plans of dflop for 'published'") !=
            std::string::npos;
   };
   EXPECT_TRUE(noted(spec({{"scheduler", {"auto"}}})));
