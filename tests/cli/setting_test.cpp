@@ -151,7 +151,7 @@ TEST(Setting, TrainRejectsUnsupportedSettings) {
     return sandbox.run("train --plan plan.json --data small.csv --steps 1");
   };
   expect_error(train("--optimizer-states bf16"), {"plan.json", "optimizer_states", "fp32", "bf16"});
-  expect_error(train("--reshard hub"), {"plan.json", "reshard", "directly", "hub"});
+  expect_error(train("--reshard hub"), {"plan.json", "reshard", "direct", "hub"});
 }
 
 }  // namespace setting_test
