@@ -208,7 +208,8 @@ TEST_F(SweepErrors, ChangedInputs) {
   testing::write_all(sandbox_.path("small.csv"), text.substr(0, text.rfind('\n', text.size() - 2) + 1));
   expect_error(run_into("a.sqlite"), {"a.sqlite", "the contents of 'small.csv' have changed"});
   ASSERT_EQ(run_into("b.sqlite").exit_code, 0);
-  expect_error(sandbox_.run("sweep export --db a.sqlite b.sqlite"), {"b.sqlite", "the contents of 'small.csv' have changed"});
+  expect_error(sandbox_.run("sweep export --db a.sqlite b.sqlite"),
+               {"b.sqlite", "the contents of 'small.csv' have changed"});
 }
 
 TEST_F(SweepErrors, ContradictoryFiles) {
