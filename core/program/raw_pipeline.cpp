@@ -289,10 +289,10 @@ class Builder {
   /// A whole backward takes as long as its two parts.
   Nanoseconds duration(const OrderStep& step) const {
     if (step.op == Op::forward) return clock_.forward(step.stage, step.microbatch);
-    const Nanoseconds weight = clock_.backward_weight(step.stage, step.microbatch);
-    if (step.op == Op::backward_weight) return weight;
+    if (step.op == Op::backward_weight) return clock_.backward_weight(step.stage, step.microbatch);
     const Nanoseconds input = clock_.backward(step.stage, step.microbatch);
-    return step.op == Op::backward_input ? input : input + weight;
+    if (step.op == Op::backward_input) return input;
+    return input + clock_.backward_weight(step.stage, step.microbatch);
   }
 
   Bytes activation(const OrderStep& step) const {

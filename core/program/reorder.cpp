@@ -408,7 +408,8 @@ StepOrder order_of_kind(const Program& program, const ProgramCosts& costs, Order
   if (splits_backward(kind) && whole && !reordering.knows_shares()) {
     refuse_input(
         "program",
-        "expected split backward steps for {}, found whole ones; give the fraction of one that is the weight part",
+        "expected split backward steps for {}, found whole ones; give the fraction of one that is the "
+        "weight part",
         to_string(kind));
   }
   OrderTables tables{step_times(program, costs, shape.microbatches, reordering), {}};

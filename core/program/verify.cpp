@@ -33,7 +33,8 @@ std::size_t table_size(const Program& program, Op op) {
 }
 
 void check_ranges(const Program& program) {
-  if (program.microbatches < 0) refuse_input("program", "expected at least 0 microbatches, found fewer");
+  if (program.microbatches < 0)
+    refuse_input("program", "expected at least 0 microbatches, found {}", program.microbatches);
   std::int64_t expected_begin = 0;
   for (std::size_t g = 0; g < program.groups.size(); ++g) {
     const Group& group = program.groups[g];
@@ -93,13 +94,9 @@ void check_messages(const Program& program) {
       if (static_cast<std::size_t>(sends ? message.source : message.destination) != g) {
         refuse(program, g, i, "message {} belongs to another group", instruction.index);
       }
-      if (sends ? sent[instruction.index] != 0 : received[instruction.index] >= 0) {
-        refuse(program, g, i, "message {} occurs twice", instruction.index);
-      }
-      if (sends)
-        sent[instruction.index] = 1;
-      else
-        received[instruction.index] = i;
+      const bool twice = sends ? std::exchange(sent[instruction.index], 1) != 0
+                               : std::exchange(received[instruction.index], i) >= 0;
+      if (twice) refuse(program, g, i, "message {} occurs twice", instruction.index);
     }
   }
   for (std::size_t m = 0; m < program.messages.size(); ++m) {

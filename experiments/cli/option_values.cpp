@@ -206,8 +206,9 @@ Values parse_arguments(const Options& options, const std::vector<std::string>& a
     std::vector<std::string> names;
     for (const Option& row : options.rows()) names.push_back("--" + row.name);
     const std::string found = unknown.get_option_name();
-    throw UnknownOption(found.substr(std::min(found.size(), found.find_first_not_of('-'))),
-                        did_you_mean(found, {names.begin(), names.end()}));
+    const std::string name = found.substr(std::min(found.size(), found.find_first_not_of('-')));
+    throw UnknownOption(name, fmt::format("unknown option '--{}'{}", name,
+                                          did_you_mean(found, {names.begin(), names.end()})));
   } catch (const po::invalid_option_value& problem) {
     refuse_kind(options, problem, with_own_names(options, arguments));
   } catch (const po::error& problem) {
@@ -217,7 +218,7 @@ Values parse_arguments(const Options& options, const std::vector<std::string>& a
 }
 
 void refuse_option(const std::string& option, const std::string& why) {
-  throw OptionError(option, why);
+  throw OptionError(option, "option '--" + option + "': " + why);
 }
 
 void refuse_given(const Values& values, const std::vector<const char*>& options, const std::string& why) {

@@ -116,16 +116,21 @@ class Options {
 
 using Values = boost::program_options::variables_map;
 
-/// An UnknownOption is an Error (usage) about an option that is not declared.
-class UnknownOption final : public Error {
+/// An OptionError is an Error (usage) about one option.
+class OptionError : public Error {
  public:
-  UnknownOption(const std::string& option, const std::string& suggestion)
-      : Error(ErrorKind::usage, "unknown option '--" + option + "'" + suggestion), option_(option) {}
+  OptionError(const std::string& option, const std::string& message)
+      : Error(ErrorKind::usage, message), option_(option) {}
 
   const std::string& option() const { return option_; }  ///< without dashes
 
  private:
   std::string option_;
+};
+
+/// An UnknownOption is about an option that the command does not declare.
+class UnknownOption final : public OptionError {
+  using OptionError::OptionError;
 };
 
 /// Parses arguments. Rejects abbreviated option names, because new options could make them ambiguous. If
@@ -133,18 +138,6 @@ class UnknownOption final : public Error {
 /// be missing.
 /// @throws UnknownOption; Error (usage) for other errors in the arguments
 Values parse_arguments(const Options& options, const std::vector<std::string>& arguments, bool offers_help);
-
-/// An OptionError is an Error (usage) about one option.
-class OptionError final : public Error {
- public:
-  OptionError(const std::string& option, const std::string& why)
-      : Error(ErrorKind::usage, "option '--" + option + "': " + why), option_(option) {}
-
-  const std::string& option() const { return option_; }  ///< without dashes
-
- private:
-  std::string option_;
-};
 
 /// Rejects an option. @throws OptionError "option '--gbs': " with `why`.
 [[noreturn]] void refuse_option(const std::string& option, const std::string& why);

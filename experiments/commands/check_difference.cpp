@@ -302,7 +302,8 @@ where a prediction is off. Predictions come from --profile, a recording (--trace
 measured first. At least 10 steps of each plan count. All variants are in memory at the same time. Measured
 seconds differ from run to run.)",
       .example =
-          "dflop check difference --plans traces/plans/tiny-vlm-pp2.json --orders 1f1b,gpipe --steps 10 --out verify",
+          "dflop check difference --plans traces/plans/tiny-vlm-pp2.json --orders 1f1b,gpipe --steps 10 "
+          "--out verify",
       .run = run_stoppable,
       .old_name = "verify",
   };

@@ -301,7 +301,8 @@ each file is a row. The first step of a run is a warm-up and does not count if t
   };
   command.options.add({
       {"plans", text("FILE").common(),
-       "run these plans live: file with model, cluster, gbs and plans, such as traces/grids/tiny-vlm-host.json"},
+       "run these plans live: file with model, cluster, gbs and plans, such as "
+       "traces/grids/tiny-vlm-host.json"},
       {"recordings", texts("FILE...").common(),
        "instead of live runs: timelines that record the shapes of stages and work (.json, .json.gz); "
        "requires --profile"},

@@ -124,8 +124,8 @@ names that length.)",
       OptionGroup::output,
       {
           {"samples-out", text("FILE").common(),
-           "write one CSV row per sample, with an apostrophe before ids that a spreadsheet would run as a formula; or, "
-           "if the name ends in .json, samples for --data, cut to the model's max length: an index of shards "
+           "write one CSV row per sample, with an apostrophe before ids that a spreadsheet would run as a "
+           "formula; or, if the name ends in .json, samples for --data, cut to the model's max length: an index of shards "
            "from which to make plans",
            "index"},
           {"profile-out", text("FILE").common(), "write the data profile with histograms as JSON"},

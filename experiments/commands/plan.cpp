@@ -415,7 +415,7 @@ if nothing fits, with the reason; JSON then has schema dflop.infeasible and the 
       {
           {"out", text("FILE").common(), "write the plan as JSON"},
           {"export", text(joined(plan_form_names())).common(),
-           "print the plan in the form of that program instead of a table; see 'dflop export'"},
+           "instead of a table, print the plan as options or code for this framework; see 'dflop export'"},
           {"explain", flag().common(),
            "list the ten best plans of planner search, where their time goes, and what the gradient "
            "reductions of the best plan wait for"},

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "core/refuse.hpp"
 #include "core/support/did_you_mean.hpp"
 #include "traces/files/hugging_face.hpp"
 #include "traces/files/provenance.hpp"
@@ -91,6 +92,14 @@ ClusterSpec find_uniform_preset(const std::string& name) {
   return parse_cluster(find_json("clusters", name), "preset " + name);
 }
 
+/// Rejects a config.json of Transformers: a model is its folder.
+void refuse_transformers_config(const std::string& json, const std::string& file) {
+  if (JsonDocument(json, file).root().has("model_type")) {
+    refuse_input(file,
+                 "expected schema 'dflop.model', found a Transformers config: to use it, give its folder");
+  }
+}
+
 /// Finds a preset or file and its text, with the number of nodes from its name or the file. Does not fill in
 /// notes.
 ClusterFile find_one_type(const std::string& text) {
@@ -143,13 +152,7 @@ ModelSpec find_model(const std::string& name) {
     return model;
   }
   const std::string json = find_json("models", name);
-  if (const JsonDocument document(json, name); document.root().has("model_type")) {
-    throw Error(
-        ErrorKind::input,
-        fmt::format("{}: expected schema 'dflop.model', found a Transformers config: to use it, give its "
-                    "folder",
-                    name));
-  }
+  if (is_path(name)) refuse_transformers_config(json, name);
   ModelSpec model = parse_model(json, is_path(name) ? name : "preset " + name);
   model.name = name;  // plan files refer to the model by this name
   return model;

@@ -333,6 +333,7 @@ TEST(Data, TheTableSaysWhereTheModelCuts) {
   write(40'000);
   EXPECT_NE(sandbox.run(data).out.find(words), std::string::npos) << sandbox.run(data).err;
   EXPECT_EQ(sandbox.run(data + " --max-tokens 1000").out.find(words), std::string::npos);
+  EXPECT_EQ(sandbox.run(data + " --max-tokens 35000").out.find(words), std::string::npos) << "cut already";
   EXPECT_NE(sandbox.run(data + " --format csv").out.find("\nllm_tokens,40000"), std::string::npos);
   write(30'000);
   EXPECT_EQ(sandbox.run(data).out.find(words), std::string::npos);

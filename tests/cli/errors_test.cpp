@@ -77,6 +77,16 @@ TEST(Errors, Options) {
                {"--modalities"});
   expect_error(sandbox.run("plan --data traces/datasets/vision_mix.csv --model gpt --cluster h100 --gbs 8"),
                {"unknown model 'gpt'", "llava-ov-llama3-8b"});
+  testing::write_all(sandbox.path("config.json"), R"({"model_type": "qwen2"})");
+  expect_error(
+      sandbox.run("plan --data traces/datasets/vision_mix.csv --model config.json --cluster h100 --gbs 8"),
+      {"config.json", "found a Transformers config: to use it, give its folder"});
+  expect_error(
+      sandbox.run(plan + "--slow rank=0:2"),
+      {"unknown option '--slow'; it is an option of 'simulate', 'replay'", "see 'dflop plan --help'"});
+  expect_error(sandbox.run(plan + "--gsb 8"), {"unknown option '--gsb'; did you mean '--gbs'?"});
+  expect_error(sandbox.run(plan + "--frobnicate"),
+               {"unknown option '--frobnicate'; see 'dflop plan --help'"});
 }
 
 TEST(Errors, Records) {

@@ -61,6 +61,14 @@ TEST_F(PlanSearch, ObjectiveEqualsASimulationOfThePlan) {
   EXPECT_EQ(printed, plan) << "the same request gives the same plan";
 }
 
+TEST_F(PlanSearch, TheDefaultPlannerPointsToTheSearch) {
+  const std::string plan =
+      "plan " + kData + "--model llava-ov-llama3-8b --cluster a100-80g-vtrain:1 --gbs 32 ";
+  const std::string note = "'--planner search' usually finds a faster plan";
+  EXPECT_NE(sandbox.run(plan).err.find(note), std::string::npos);
+  EXPECT_EQ(sandbox.run(plan + "--planner dflop").err.find(note), std::string::npos);
+}
+
 TEST_F(PlanSearch, ExplainListsPlansFromTheBestOn) {
   const json ranking =
       search_json("--budget 50000 --explain --dp 2 --order 1f1b");  // with gradients to reduce
