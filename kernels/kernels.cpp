@@ -423,6 +423,8 @@ Kernels::Kernels(DType dtype)
                     key_of_activation_backward<KernelOperation::gelu_backward>),
       gelu_erf("gelu_erf", check_gelu),
       gelu_erf_backward("gelu_erf_backward", check_gelu_backward),
+      gelu_quick("gelu_quick", check_gelu),
+      gelu_quick_backward("gelu_quick_backward", check_gelu_backward),
       swiglu("swiglu", check_swiglu, key_of_activation<KernelOperation::swiglu>),
       swiglu_backward("swiglu_backward", check_swiglu_backward,
                       key_of_activation_backward<KernelOperation::swiglu_backward>),

@@ -103,6 +103,10 @@ class Kernels {
   Operation<void(Matrix y, ConstMatrix x)> gelu_erf;
   /// dx = dy * the derivative of gelu_erf at x.
   Operation<void(Matrix dx, ConstMatrix dy, ConstMatrix x)> gelu_erf_backward;
+  /// y = x sigmoid(1.702 x).
+  Operation<void(Matrix y, ConstMatrix x)> gelu_quick;
+  /// dx = dy * the derivative of gelu_quick at x.
+  Operation<void(Matrix dx, ConstMatrix dy, ConstMatrix x)> gelu_quick_backward;
   /// y[n, f] = silu(gate) * up, where x[n, 2 f] = [gate | up] and silu(g) = g / (1 + exp(-g)).
   Operation<void(Matrix y, ConstMatrix x)> swiglu;
   /// dx[n, 2 f] = the gradient of swiglu at x for the output gradient dy[n, f].
@@ -200,7 +204,7 @@ void for_each_operation(F f) {
   call(&K::linear, &K::linear_backward_input, &K::linear_backward_weight);
   call(&K::layer_norm, &K::layer_norm_backward, &K::rms_norm, &K::rms_norm_backward);
   call(&K::gelu, &K::gelu_backward, &K::gelu_erf, &K::gelu_erf_backward);
-  call(&K::swiglu, &K::swiglu_backward);
+  call(&K::gelu_quick, &K::gelu_quick_backward, &K::swiglu, &K::swiglu_backward);
   call(&K::rope, &K::attention, &K::attention_backward);
   call(&K::embedding, &K::embedding_backward);
   call(&K::mix_rows, &K::gather_rows, &K::scatter_add_rows);

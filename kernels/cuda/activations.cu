@@ -10,6 +10,7 @@ namespace {
 // The formula is gelu(x) = x * sigmoid(kLinear * x + kCubic * x^3)
 constexpr float kLinear = static_cast<float>(2.0 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi);
 constexpr float kCubic = kLinear * 0.044715f;
+constexpr float kQuick = 1.702f;  // gelu_quick(x) = x * sigmoid(kQuick * x)
 
 __device__ float sigmoid(float x) {
   return __fdividef(1.0f,
@@ -49,6 +50,19 @@ struct GeluErfSlope {
     // The error of __expf is less than 1e-7 of dy, because where its relative error is large, the density is
     // small.
     return normcdff(x) + x * kDensity * __expf(-0.5f * x * x);
+  }
+};
+
+struct GeluQuick {
+  static constexpr const char* kName = "gelu_quick";
+  __device__ float operator()(float x) const { return x * sigmoid(kQuick * x); }
+};
+
+struct GeluQuickSlope {
+  static constexpr const char* kName = "gelu_quick_backward";
+  __device__ float operator()(float x) const {
+    const float gate = sigmoid(kQuick * x);
+    return gate * (1.0f + kQuick * x * (1.0f - gate));
   }
 };
 
@@ -182,6 +196,8 @@ void set_activations(Kernels& kernels, const CudaTarget& target) {
   kernels.gelu_backward.set<map_backward<GeluSlope>>(target);
   kernels.gelu_erf.set<map<GeluErf>>(target);
   kernels.gelu_erf_backward.set<map_backward<GeluErfSlope>>(target);
+  kernels.gelu_quick.set<map<GeluQuick>>(target);
+  kernels.gelu_quick_backward.set<map_backward<GeluQuickSlope>>(target);
   kernels.swiglu.set<swiglu>(target);
   kernels.swiglu_backward.set<swiglu_backward>(target);
 }

@@ -11,6 +11,7 @@ namespace {
 // The formula is gelu(x) = x * sigmoid(kLinear * x + kCubic * x^3).
 constexpr double kLinear = 2.0 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi;  // 2 sqrt(2 / pi)
 constexpr double kCubic = kLinear * 0.044715;
+constexpr double kQuick = 1.702;  // gelu_quick(x) = x * sigmoid(kQuick * x)
 
 template <typename T, typename Values>
 Chunk<T> sigmoid(const Values& x) {
@@ -131,6 +132,28 @@ void gelu_erf_backward(Matrix dx, ConstMatrix dy, ConstMatrix x) {
 }
 
 template <typename T>
+void gelu_quick(Matrix y, ConstMatrix x) {
+  const auto in = flat<T>(x);
+  auto out = flat<T>(y);
+  for_each_chunk(in.size(), [&](Index first, Index count) {
+    const auto values = in.segment(first, count);
+    out.segment(first, count) = values * sigmoid<T>(static_cast<T>(kQuick) * values);
+  });
+}
+
+template <typename T>
+void gelu_quick_backward(Matrix dx, ConstMatrix dy, ConstMatrix x) {
+  const auto in = flat<T>(x);
+  const auto gradient = flat<T>(dy);
+  auto out = flat<T>(dx);
+  for_each_chunk(in.size(), [&](Index first, Index count) {
+    const Chunk<T> scaled = static_cast<T>(kQuick) * in.segment(first, count);
+    const Chunk<T> gate = sigmoid<T>(scaled);
+    out.segment(first, count) = gradient.segment(first, count) * gate * (T(1) + scaled * (T(1) - gate));
+  });
+}
+
+template <typename T>
 void swiglu(Matrix y, ConstMatrix x) {
   const auto in = view<T>(x).array();
   auto out = view<T>(y).array();
@@ -171,6 +194,8 @@ void set_activations(Kernels& kernels) {
     kernels.gelu_backward.set<gelu_backward<T>>();
     kernels.gelu_erf.set<gelu_erf<T>>();
     kernels.gelu_erf_backward.set<gelu_erf_backward<T>>();
+    kernels.gelu_quick.set<gelu_quick<T>>();
+    kernels.gelu_quick_backward.set<gelu_quick_backward<T>>();
     kernels.swiglu.set<swiglu<T>>();
     kernels.swiglu_backward.set<swiglu_backward<T>>();
   });

@@ -452,6 +452,8 @@ class TeamKernels final : public Kernels {
     cut_values(&K::gelu_backward);
     cut_values(&K::gelu_erf);
     cut_values(&K::gelu_erf_backward);
+    cut_values(&K::gelu_quick);
+    cut_values(&K::gelu_quick_backward);
     cut_rows<0b11>(&K::swiglu);
     cut_rows<0b111>(&K::swiglu_backward);
     cut_rows<0b00101>(&K::rope);

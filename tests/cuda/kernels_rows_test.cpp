@@ -33,6 +33,12 @@ TEST_P(CudaRows, Activations) {
         k.gelu_erf(at(erf), at(of_erf));
         k.gelu_erf_backward(at(derf), at(slope_erf), at(of_erf));
       });
+      Both &of_quick = values("x", n, columns, size), &slope_quick = values("dy", n, columns);
+      Both &quick = values("quick", n, columns), &dquick = values("dquick", n, columns);
+      expect_alike("gelu_quick " + shape_text(n, columns), [&](Kernels& k, Side at) {
+        k.gelu_quick(at(quick), at(of_quick));
+        k.gelu_quick_backward(at(dquick), at(slope_quick), at(of_quick));
+      });
       Both &pair = values("pair", n, 2 * columns, size), &slope = values("slope", n, columns);
       Both &open = values("open", n, columns), &dpair = values("dpair", n, 2 * columns);
       expect_alike("swiglu " + shape_text(n, columns), [&](Kernels& k, Side at) {

@@ -41,6 +41,25 @@ TEST_P(Activation, GeluBackwardIsTheDerivative) {
   expect_close(dx, numeric_gradient(x, loss), kGradient);
 }
 
+TEST_P(Activation, GeluQuickIsASigmoidsProduct) {
+  const Reals x = random_values(random, n, width, 6.0);
+  Reals expected = x;
+  for (double& v : expected.data) v = v / (1.0 + std::exp(-1.702 * v));
+  kernels->gelu_quick(y, x);
+  expect_close(y, expected, kExact);
+}
+
+TEST_P(Activation, GeluQuickBackwardIsTheDerivative) {
+  Reals x = random_values(random, n, width, 4.0);
+  Reals dx(n, width, 9.0);
+  kernels->gelu_quick_backward(dx, dy, x);
+  const auto loss = [&] {
+    kernels->gelu_quick(y, x);
+    return inner(y, dy);
+  };
+  expect_close(dx, numeric_gradient(x, loss), kGradient);
+}
+
 TEST_P(Activation, GeluErfIsTheExactForm) {
   const Reals x = random_values(random, n, width, 6.0);
   Reals expected = x;

@@ -68,6 +68,8 @@ TEST(HostKernels, AllowMatricesWithoutRows) {
   k->gelu_backward(none2, none2, none2);
   k->gelu_erf(none2, none2);
   k->gelu_erf_backward(none2, none2, none2);
+  k->gelu_quick(none2, none2);
+  k->gelu_quick_backward(none2, none2, none2);
   k->swiglu(none2, none4);
   k->swiglu_backward(none4, none2, none4);
   k->rope(none8, shape, empty, kept2, false);
@@ -146,6 +148,7 @@ TEST(HostKernels, NameTheOperationAndBothShapes) {
       {"gelu: y is 3 x 4, expected 3 x 2", [&](auto& k) { k.gelu(b, a); }},
       {"gelu_backward: dy is 3 x 4, expected 3 x 2", [&](auto& k) { k.gelu_backward(a, b, a); }},
       {"gelu_erf: y is 3 x 4, expected 3 x 2", [&](auto& k) { k.gelu_erf(b, a); }},
+      {"gelu_quick: y is 3 x 4, expected 3 x 2", [&](auto& k) { k.gelu_quick(b, a); }},
       {"gelu_erf_backward: dy is 3 x 4, expected 3 x 2", [&](auto& k) { k.gelu_erf_backward(a, b, a); }},
       {"scale_columns: x is 3 x 4, expected 3 x 2", [&](auto& k) { k.scale_columns(a, b, row); }},
       {"scale_columns: scale is 1 x 4, expected 1 x 2", [&](auto& k) { k.scale_columns(a, a, row4); }},

@@ -241,6 +241,16 @@ std::vector<Case> cases() {
     const ConstMatrix dy = a.in(n, c), x = a.in(n, c, 6.0);
     call(a.out(n, c), dy, x);
   });
+  add(&K::gelu_quick, [=](const K&, Arguments& a, std::int64_t n, auto call) {
+    const std::int64_t c = width(a);
+    const ConstMatrix x = a.in(n, c, 6.0);
+    call(a.out(n, c), x);
+  });
+  add(&K::gelu_quick_backward, [=](const K&, Arguments& a, std::int64_t n, auto call) {
+    const std::int64_t c = width(a);
+    const ConstMatrix dy = a.in(n, c), x = a.in(n, c, 6.0);
+    call(a.out(n, c), dy, x);
+  });
   add(&K::swiglu, [=](const K&, Arguments& a, std::int64_t n, auto call) {
     const std::int64_t c = width(a);
     const ConstMatrix x = a.in(n, 2 * c, 6.0);
