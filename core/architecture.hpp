@@ -18,7 +18,15 @@ enum class NormKind : std::uint8_t { layer, rms };
 enum class Activation : std::uint8_t {
   gelu_tanh,
   gelu_erf,
-  swiglu,  ///< gated: silu(gate) * up
+  gelu_quick,  ///< x sigmoid(1.702 x) (CLIP)
+  swiglu,      ///< gated: silu(gate) * up
+};
+
+/// A QkNormKind says which RMS norms queries and keys have before rotation.
+enum class QkNormKind : std::uint8_t {
+  none,
+  all_heads,  ///< one norm over the queries of all heads, one over the keys (InternViT-6B)
+  each_head,  ///< a norm over each head; all heads of queries share its factors, and all of keys (Qwen3)
 };
 
 /// A RopeScaling slows the rotation of pairs down, and more for pairs that rotate slowly (Llama 3.1;
@@ -40,9 +48,17 @@ struct Rotary {
   /// If a row has several positions, such as time, height and width, these are the numbers of pairs that each
   /// of them rotates, in order. Empty if a row has one position.
   std::vector<int> sections = {};
+  /// True: the second and third axis of M-RoPE rotate every third pair, from the first or second one on, as
+  /// far as their sections reach; the first axis rotates all other pairs (Qwen3-VL).
+  bool sections_interleave = false;
   /// True: each section rotates like a head of the section's width (2-D positions of a picture). False: its
   /// pairs rotate with their frequencies in the whole head (M-RoPE).
   bool sections_restart = false;
+
+  /// Each pair's frequency is multiplied by its factor (transformers' "linear", "yarn" and "longrope").
+  /// Empty: by one.
+  std::vector<double> factors = {};
+  double magnitude = 1;  ///< multiplies cosines and sines (YaRN, LongRoPE)
 
   int axes() const { return sections.empty() ? 1 : static_cast<int>(sections.size()); }
   bool operator==(const Rotary&) const = default;
@@ -58,8 +74,8 @@ struct LayerForm {
   bool mlp_bias = true;
   Activation activation = Activation::gelu_tanh;
   std::optional<Rotary> rotary = Rotary{};
-  bool qk_norm = false;          ///< one RMS norm of queries and one of keys, each over all heads together
-  double qk_epsilon = 1e-6;      ///< epsilon of the two norms of qk_norm
+  QkNormKind qk_norm = QkNormKind::none;
+  double qk_epsilon = 1e-6;      ///< epsilon of the norms of qk_norm
   bool layer_scale = false;      ///< the outputs of attention and MLP are each multiplied by a learned vector
   double layer_scale_start = 1;  ///< initial values of that vector
   /// Element i says whether layer i of the module attends only within windows instead of to whole sequences.
@@ -94,6 +110,9 @@ struct EncoderFront {
   bool class_row = false;  ///< each sequence begins with one learned row
   std::int64_t table = 0;  ///< rows of the position table; 0: none
   bool frozen_table = false;
+  bool spread_table = false;  ///< a picture's patches take bilinear mixtures of the table's rows (Qwen3-VL)
+  /// This norm, with the layers' epsilon, precedes the first layer (CLIP).
+  std::optional<NormKind> norm = std::nullopt;
 
   bool operator==(const EncoderFront&) const = default;
 };
@@ -112,13 +131,28 @@ struct ConnectorForm {
 };
 
 /// A ModelFamily is a class of models in transformers, named after the model_type of its config.json.
-enum class ModelFamily : std::uint8_t { qwen2, llama, llava_onevision, qwen2_5_vl, internvl, qwen2_audio };
+enum class ModelFamily : std::uint8_t {
+  qwen2,
+  qwen3,
+  llama,
+  llava,
+  llava_next,
+  llava_onevision,
+  qwen2_vl,
+  qwen2_5_vl,
+  internvl,
+  qwen2_audio
+};
 
 template <>
-inline constexpr NameTable<ModelFamily, 6> kNames<ModelFamily> = {
+inline constexpr NameTable<ModelFamily, 10> kNames<ModelFamily> = {
     {{ModelFamily::qwen2, "qwen2"},
+     {ModelFamily::qwen3, "qwen3"},
      {ModelFamily::llama, "llama"},
+     {ModelFamily::llava, "llava"},
+     {ModelFamily::llava_next, "llava_next"},
      {ModelFamily::llava_onevision, "llava_onevision"},
+     {ModelFamily::qwen2_vl, "qwen2_vl"},
      {ModelFamily::qwen2_5_vl, "qwen2_5_vl"},
      {ModelFamily::internvl, "internvl"},
      {ModelFamily::qwen2_audio, "qwen2_audio"}}};

@@ -18,7 +18,8 @@ std::int64_t TransformerSpec::layer_vectors(int tp) const {
   if (form->qkv_bias) sum += queries + (form->key_bias ? 2 : 1) * keys;
   if (form->output_bias) sum += hidden;
   if (form->mlp_bias) sum += (gated_mlp ? 2 : 1) * ffn_per_rank(tp) + hidden;
-  if (form->qk_norm) sum += queries + keys;
+  if (form->qk_norm == QkNormKind::all_heads) sum += queries + keys;
+  if (form->qk_norm == QkNormKind::each_head) sum += 2 * std::int64_t{head_dim};
   if (form->layer_scale) sum += 2 * std::int64_t{hidden};
   return sum;
 }
@@ -28,6 +29,7 @@ std::int64_t ModelSpec::front_parameters() const {
   const EncoderFront& of = architecture->front;
   const std::int64_t width = encoder.hidden;
   std::int64_t sum = (of.table + (of.class_row ? 1 : 0)) * width;
+  if (of.norm) sum += norm_parameters(*of.norm, width);
   if (of.kind == FrontKind::patches) return sum + width * (of.values + (of.bias ? 1 : 0));
   constexpr std::int64_t kTaps = 3;  // of a convolution
   return sum + width * (kTaps * of.values + 1) + width * (kTaps * width + 1);

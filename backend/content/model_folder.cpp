@@ -12,7 +12,7 @@
 
 #include "backend/content/stored_names.hpp"
 #include "core/refuse.hpp"
-#include "traces/files/hugging_face.hpp"
+#include "traces/families/hugging_face.hpp"
 #include "traces/text/staged_file.hpp"
 #include "traces/text/text_file.hpp"
 #include "traces/weights/folder.hpp"

@@ -59,6 +59,8 @@ struct LayerNames {
 /// With `remote`, returns the names of OpenGVLab's own code.
 LayerNames layer_names(ModelFamily family, bool remote = false) {
   switch (family) {
+    case ModelFamily::llava:
+    case ModelFamily::llava_next:
     case ModelFamily::llava_onevision:
       return {"encoder.layers.",
               "layer_norm1",
@@ -67,6 +69,8 @@ LayerNames layer_names(ModelFamily family, bool remote = false) {
               "layer_norm2",
               {"mlp.fc1"},
               "mlp.fc2"};
+    case ModelFamily::qwen2_vl:
+      return {"blocks.", "norm1", {"attn.qkv"}, "attn.proj", "norm2", {"mlp.fc1"}, "mlp.fc2"};
     case ModelFamily::qwen2_5_vl:
       return {"blocks.",      "norm1", {"attn.qkv"}, "attn.proj", "norm2", {"mlp.gate_proj", "mlp.up_proj"},
               "mlp.down_proj"};
@@ -90,6 +94,7 @@ LayerNames layer_names(ModelFamily family, bool remote = false) {
               {"fc1"},
               "fc2"};
     case ModelFamily::qwen2:
+    case ModelFamily::qwen3:
     case ModelFamily::llama:
       break;
   }
@@ -123,8 +128,11 @@ Prefixes prefixes_of(ModelFamily family, bool remote) {
   const std::vector<std::string> projector{"", "model."};
   switch (family) {
     case ModelFamily::qwen2:
+    case ModelFamily::qwen3:
     case ModelFamily::llama:
       return {{"model.", ""}, {""}, {}, {}, {}, "", ""};
+    case ModelFamily::llava:
+    case ModelFamily::llava_next:
     case ModelFamily::llava_onevision:
       return {outer_llm,
               head,
@@ -134,6 +142,7 @@ Prefixes prefixes_of(ModelFamily family, bool remote) {
               {"", "model."},
               "embeddings.patch_embedding.weight",
               "multi_modal_projector.linear_1.weight"};
+    case ModelFamily::qwen2_vl:
     case ModelFamily::qwen2_5_vl:
       return {{"model.", "model.language_model.", "language_model.model."},
               {"", "language_model.", "model."},
@@ -220,6 +229,7 @@ std::vector<StoredPart> StoredNames::llm(const std::string& rest, std::int64_t r
   if (part == "qkv") return qkv(model_.llm, base, names.qkv, kind, columns);
   if (part == "norm1") return whole(base + names.norm1 + kind, rows, columns);
   if (part == "norm2") return whole(base + names.norm2 + kind, rows, columns);
+  if (part == "q_norm" || part == "k_norm") return whole(base + "self_attn." + part + kind, rows, columns);
   if (part == "attention_out") return whole(base + names.out + kind, rows, columns);
   if (part == "down") return whole(base + names.down + kind, rows, columns);
   if (part != "up") fail_without_name("llm." + rest);
@@ -232,28 +242,29 @@ std::vector<StoredPart> StoredNames::encoder(const std::string& rest, std::int64
   const ModelFamily family = model_.architecture->family;
   const PictureGeometry& picture = model_.architecture->picture;
   const bool internvl = family == ModelFamily::internvl;
+  const bool qwen = family == ModelFamily::qwen2_vl || family == ModelFamily::qwen2_5_vl;
   if (rest.starts_with("layers.")) {
     const std::size_t dot = rest.find('.', 7);
     return encoder_layer(rest.substr(7, dot - 7), rest.substr(dot + 1), rows, columns);
   }
   const auto [part, kind] = split_kind(rest);
   if (part == "patches") {
-    const std::string name = family == ModelFamily::qwen2_5_vl ? "patch_embed.proj"
-                             : internvl && !remote_            ? "embeddings.patch_embeddings.projection"
-                                                               : "embeddings.patch_embedding";
+    const std::string name = qwen                   ? "patch_embed.proj"
+                             : internvl && !remote_ ? "embeddings.patch_embeddings.projection"
+                                                    : "embeddings.patch_embedding";
     std::vector<StoredPart> all = whole(encoder_ + name + kind, rows, columns);
     if (kind == ".bias") return all;
-    const std::int64_t frames = family == ModelFamily::qwen2_5_vl ? picture.temporal_patch : 1;
+    const std::int64_t frames = qwen ? picture.temporal_patch : 1;
     const std::int64_t area = std::int64_t{picture.patch} * picture.patch;
     all.front().shape = {rows, columns / (frames * area)};
-    if (family == ModelFamily::qwen2_5_vl) all.front().shape.push_back(frames);
+    if (qwen) all.front().shape.push_back(frames);
     all.front().shape.insert(all.front().shape.end(), {picture.patch, picture.patch});
     return all;
   }
   if (part == "class") {
     std::vector<StoredPart> all =
-        whole(encoder_ + (remote_ ? kRemoteClass : "embeddings.cls_token"), rows, columns);
-    all.front().shape = {1, 1, columns};
+        whole(encoder_ + (remote_ || !internvl ? kRemoteClass : "embeddings.cls_token"), rows, columns);
+    if (internvl) all.front().shape = {1, 1, columns};
     return all;
   }
   if (part == "positions") {
@@ -265,6 +276,7 @@ std::vector<StoredPart> StoredNames::encoder(const std::string& rest, std::int64
     if (internvl) all.front().shape = {1, rows, columns};
     return all;
   }
+  if (part == "front_norm") return whole(encoder_ + "pre_layrnorm" + kind, rows, columns);  // so spelled
   if (part != "conv1" && part != "conv2") fail_without_name("encoder." + rest);
   std::vector<StoredPart> all = whole(encoder_ + part + kind, rows, columns);
   if (kind == ".weight") {
@@ -304,6 +316,7 @@ std::vector<StoredPart> StoredNames::connector(const std::string& tensor, std::i
   const bool norm = part == "encoder.norm";
   const bool second = part == "connector.1";
   switch (model_.architecture->family) {
+    case ModelFamily::qwen2_vl:
     case ModelFamily::qwen2_5_vl:
       return whole(connector_ +
                        (norm     ? "merger.ln_q"
@@ -314,6 +327,8 @@ std::vector<StoredPart> StoredNames::connector(const std::string& tensor, std::i
     case ModelFamily::qwen2_audio:
       return whole(norm ? encoder_ + "layer_norm" + kind : connector_ + "multi_modal_projector.linear" + kind,
                    rows, columns);
+    case ModelFamily::llava:
+    case ModelFamily::llava_next:
     case ModelFamily::llava_onevision:
     case ModelFamily::internvl:
       if (remote_)
@@ -325,6 +340,7 @@ std::vector<StoredPart> StoredNames::connector(const std::string& tensor, std::i
                        kind,
                    rows, columns);
     case ModelFamily::qwen2:
+    case ModelFamily::qwen3:
     case ModelFamily::llama:
       break;
   }

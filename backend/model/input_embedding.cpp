@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -70,15 +71,23 @@ class PatchEmbedding final : public InputEmbedding {
         rank_(rank),
         class_(model.front().class_row ? &store.find("encoder.class") : nullptr),
         table_(model.front(), store, rank),
-        linear_("encoder.patches", model.front().bias, Split::whole, store, rank) {}
+        linear_("encoder.patches", model.front().bias, Split::whole, store, rank) {
+    if (const auto norm = model.front().norm) {
+      norm_.emplace("encoder.front_norm", *norm, model.encoder.layer_form().epsilon, store, rank);
+    }
+  }
 
   Tensor forward(const EncoderInput& input, InputTape& tape) const override {
     Tensor rows = class_ != nullptr ? patches_and_class_rows(input, tape) : patches(input, tape);
     table_.add_to(rows, input, tape);
-    return rows;
+    if (!norm_) return rows;
+    tape.norm.x = std::move(rows);
+    norm_->forward(tape.norm);
+    return std::move(tape.norm.out);
   }
 
   void backward_weight(InputTape& tape) const override {
+    if (norm_) tape.d_rows = norm_->backward(tape.d_rows, tape.norm);
     table_.backward(tape);
     if (class_ == nullptr) {
       linear_.backward_weight(tape.d_rows, tape.values);
@@ -147,6 +156,7 @@ class PatchEmbedding final : public InputEmbedding {
   const Parameter* class_;
   PositionTable table_;
   Linear linear_;
+  std::optional<Norm> norm_;
 };
 
 /// A SoundEmbedding runs two convolutions of width 3 over the frames of a sound, with a zero frame at either

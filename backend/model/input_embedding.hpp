@@ -17,6 +17,7 @@ struct InputTape {
   IndexTensor table_rows;  ///< per held row, its row in the position table
   IndexTensor value_rows;  ///< held rows that are patches; empty if all are
   IndexTensor class_rows;  ///< held rows that are class rows
+  NormTape norm;           ///< of the rows, if the front has a norm
   // The following members are used for sounds.
   Tensor first;             ///< output of the first convolution, before GELU
   Tensor joined;            ///< input of the second convolution

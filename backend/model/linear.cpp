@@ -65,6 +65,8 @@ void apply(Kernels& kernels, Activation activation, Matrix y, ConstMatrix x) {
       return kernels.gelu(y, x);
     case Activation::gelu_erf:
       return kernels.gelu_erf(y, x);
+    case Activation::gelu_quick:
+      return kernels.gelu_quick(y, x);
     case Activation::swiglu:
       return kernels.swiglu(y, x);
   }
@@ -77,6 +79,8 @@ void apply_backward(Kernels& kernels, Activation activation, Matrix dx, ConstMat
       return kernels.gelu_backward(dx, dy, x);
     case Activation::gelu_erf:
       return kernels.gelu_erf_backward(dx, dy, x);
+    case Activation::gelu_quick:
+      return kernels.gelu_quick_backward(dx, dy, x);
     case Activation::swiglu:
       return kernels.swiglu_backward(dx, dy, x);
   }

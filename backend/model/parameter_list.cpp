@@ -72,10 +72,15 @@ class Listing {
         name + ": heads " + std::to_string(spec.heads) + " and KV heads " + std::to_string(spec.kv_heads));
     norm(name + ".norm1", hidden, form.norm, true);
     by_rows(name + ".qkv", {queries, keys, keys}, hidden, Initial::normal);
-    if (form.qk_norm) {
+    if (form.qk_norm == QkNormKind::all_heads) {
       require(tp_ == 1, name + ": a norm of queries over all heads");
       norm(name + ".q_norm", queries, NormKind::rms, false);
       norm(name + ".k_norm", keys, NormKind::rms, false);
+    } else if (form.qk_norm == QkNormKind::each_head) {
+      for (const char* which : {".q_norm", ".k_norm"}) {
+        norm(name + which, spec.head_dim, NormKind::rms, false);
+        list_.back().by_heads = true;
+      }
     }
     by_columns(name + ".attention_out", hidden, queries);
     norm(name + ".norm2", hidden, form.norm, true);
@@ -121,6 +126,7 @@ class Listing {
             front.frozen_table ? Initial::sinusoids : Initial::normal, true);
       list_.back().frozen = front.frozen_table;
     }
+    if (front.norm) norm("encoder.front_norm", hidden, *front.norm, true);
   }
 
   /// Adds the connector's norm and linear layers. Linear layers are split in pairs: the first by rows, the

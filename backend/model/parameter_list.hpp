@@ -47,6 +47,9 @@ struct Parameter {
   /// True if every tp rank holds the whole parameter and sums its gradient over the activation rows that the
   /// rank holds. With sequence parallelism, these sums must then be added up over the tp ranks.
   bool by_held_rows = false;
+  /// True if every tp rank holds the whole parameter and sums its gradient over the rank's heads. These sums
+  /// must be added up over the tp ranks.
+  bool by_heads = false;
   bool decayed = true;            ///< weight decay applies to matrices and tables, not to biases and norms
   bool frozen = false;            ///< never trained
   bool connects = false;          ///< it belongs to the connector and uses the connector's learning rate

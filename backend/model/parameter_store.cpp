@@ -110,9 +110,11 @@ Parameter read_parameter(ByteReader& reader) {
 ParameterStore::ParameterStore(const RankContext& rank, std::vector<Parameter> parameters, int shards,
                                int shard, std::uint64_t seed, const WeightSource* source)
     : list_(std::move(parameters)), shards_(shards), shard_(shard), dtype_(rank.kernels.dtype()) {
-  place(true);
+  place([](const Parameter& p) { return p.by_heads; });
+  by_heads_ = length_;
+  place([](const Parameter& p) { return p.by_held_rows; });
   by_held_rows_ = length_;
-  place(false);
+  place([](const Parameter& p) { return !p.by_heads && !p.by_held_rows; });
   length_ = round_up(length_, kAligned * shards);
   for (const Parameter& parameter : list_) by_place_.push_back(&parameter);
   std::sort(by_place_.begin(), by_place_.end(),
@@ -129,10 +131,11 @@ ParameterStore::ParameterStore(const RankContext& rank, std::vector<Parameter> p
   source != nullptr ? load(rank, *source) : initialize(rank, seed);
 }
 
-/// Assigns places in the flat arrays to the parameters whose by_held_rows has this value.
-void ParameterStore::place(bool by_held_rows) {
+/// Assigns places in the flat arrays to the parameters for which has() is true.
+template <typename Has>
+void ParameterStore::place(const Has& has) {
   for (Parameter& parameter : list_) {
-    if (parameter.by_held_rows != by_held_rows) continue;
+    if (!has(parameter)) continue;
     parameter.offset = length_;
     length_ += round_up(parameter.padded_count(), kAligned);
   }
@@ -181,10 +184,10 @@ void ParameterStore::zero_left_gradients(const RankContext& rank, std::int64_t b
 
 void ParameterStore::complete_gradients(const RankContext& rank, std::int64_t end) {
   zero_left_gradients(rank, 0, end);
-  if (!has_shards(rank) || by_held_rows_ == 0) return;
-  rank.communicator.all_reduce(gradients_.view().data, static_cast<std::size_t>(by_held_rows_),
-                               sum_type_of(dtype_), rank.tp, rank.compute,
-                               "gradients over the rows of tensor parallelism");
+  const std::int64_t summed = has_shards(rank) ? by_held_rows_ : by_heads_;
+  if (rank.tp_size() == 1 || summed == 0) return;
+  rank.communicator.all_reduce(gradients_.view().data, static_cast<std::size_t>(summed), sum_type_of(dtype_),
+                               rank.tp, rank.compute, "gradients over the rows of tensor parallelism");
 }
 
 void ParameterStore::load(const RankContext& rank, const WeightSource& source) {

@@ -107,7 +107,8 @@ class ParameterStore {
                     std::span<const Real> values);
 
  private:
-  void place(bool by_held_rows);
+  template <typename Has>
+  void place(const Has& has);
   template <typename Alike, typename Visit>
   void for_each_run(const Range& part, const Alike& alike, const Visit& visit) const;
   Sums gradients_of(const Range& range);
@@ -143,7 +144,8 @@ class ParameterStore {
   std::vector<bool> begun_;                 // per parameter: whether its gradient has sums of this step
   int shards_;
   int shard_;
-  std::int64_t by_held_rows_ = 0;  // number of values with by_held_rows, which come first in the arrays
+  std::int64_t by_heads_ = 0;      // number of values with by_heads, which come first in the arrays
+  std::int64_t by_held_rows_ = 0;  // number of values with by_heads or by_held_rows; the latter come second
   std::int64_t length_ = 0;
   DType dtype_;
   Tensor weights_;

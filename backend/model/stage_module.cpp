@@ -87,7 +87,7 @@ std::int64_t StageModule::complete_from(bool encoder, int layer) const {
     const bool is_complete = encoder ? !name.starts_with("encoder.") || name.starts_with("encoder.norm") ||
                                            layer_of(name, "encoder") >= layer
                                      : name == "llm.head" || layer_of(name, "llm") >= layer;
-    if (!is_complete || parameter.by_held_rows) {
+    if (!is_complete || parameter.by_held_rows || parameter.by_heads) {
       from = std::max(from, parameter.offset + parameter.padded_count());
     }
   }

@@ -10,16 +10,32 @@ bool is_windowed(const LayerForm& form, int place) {
          form.windowed[static_cast<std::size_t>(place)];
 }
 
-/// Returns the first of every three rows from `which` on, of `rows` threes.
-std::vector<std::int32_t> every_third(std::int64_t rows, int which) {
-  std::vector<std::int32_t> index(static_cast<std::size_t>(rows));
-  for (std::size_t i = 0; i < index.size(); ++i) index[i] = static_cast<std::int32_t>(3 * i) + which;
+/// Returns, for each of `rows` rows of `all` blocks, the numbers of `count` blocks from `first` on.
+std::vector<std::int32_t> blocks_of(std::int64_t rows, std::int64_t all, std::int64_t first,
+                                    std::int64_t count) {
+  std::vector<std::int32_t> index;
+  index.reserve(static_cast<std::size_t>(rows * count));
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t i = 0; i < count; ++i)
+      index.push_back(static_cast<std::int32_t>(row * all + first + i));
+  }
   return index;
+}
+
+HeadBlocks head_blocks(const RankContext& rank, const TransformerSpec& spec, std::int64_t rows) {
+  const AttentionShape shape = attention_shape(spec, rank);
+  const bool each = spec.layer_form().qk_norm == QkNormKind::each_head;
+  const std::int64_t queries = each ? shape.heads : 1;
+  const std::int64_t keys = each ? shape.kv_heads : 1;
+  const auto index = [&](std::int64_t first, std::int64_t count) {
+    return IndexTensor(rank, blocks_of(rows, queries + 2 * keys, first, count));
+  };
+  return {index(0, queries), index(queries, keys), index(queries + keys, keys)};
 }
 
 }  // namespace
 
-SequencePacker::SequencePacker(const TransformerSpec& spec) {
+SequencePacker::SequencePacker(const TransformerSpec& spec) : spec_(spec) {
   if (const auto rotary = spec.layer_form().rotary; rotary && spec.layers > 0) {
     turns_.emplace(*rotary, spec.head_dim);
   }
@@ -27,49 +43,54 @@ SequencePacker::SequencePacker(const TransformerSpec& spec) {
 
 PackedSequences SequencePacker::operator()(const RankContext& rank, const PackedRows& packed) {
   PackedSequences sequences{
-      IndexTensor(rank, packed.offsets), IndexTensor(rank, packed.windows), {}, packed.rows()};
+      IndexTensor(rank, packed.offsets), IndexTensor(rank, packed.windows), {}, {}, packed.rows()};
   if (turns_) sequences.turns = turns_->of(rank, packed.positions);
+  if (spec_.layer_form().qk_norm != QkNormKind::none)
+    sequences.heads = head_blocks(rank, spec_, packed.rows());
   return sequences;
 }
 
-QkNorm::QkNorm(const std::string& name, double epsilon, ParameterStore& store, const RankContext& rank)
+QkNorm::QkNorm(const std::string& name, const LayerForm& form, const AttentionShape& shape,
+               ParameterStore& store, const RankContext& rank)
     : rank_(rank),
-      queries_(name + ".q_norm", NormKind::rms, epsilon, store, rank),
-      keys_(name + ".k_norm", NormKind::rms, epsilon, store, rank) {}
+      width_(form.qk_norm == QkNormKind::each_head ? shape.head_dim : shape.out_columns()),
+      columns_(shape.qkv_columns()),
+      queries_(name + ".q_norm", NormKind::rms, form.qk_epsilon, store, rank),
+      keys_(name + ".k_norm", NormKind::rms, form.qk_epsilon, store, rank) {}
 
-Tensor QkNorm::third(const Tensor& qkv, int which) const {
-  Tensor part(rank_, qkv.rows(), qkv.columns() / 3);
-  const ConstMatrix threes{qkv.view().data, 3 * qkv.rows(), part.columns()};
-  rank_.kernels.gather_rows(part, threes, IndexTensor(rank_, every_third(qkv.rows(), which)));
+Tensor QkNorm::part(const Tensor& qkv, const IndexTensor& blocks) const {
+  Tensor part(rank_, blocks.size(), width_);
+  rank_.kernels.gather_rows(part, {qkv.view().data, qkv.view().size() / width_, width_}, blocks);
   return part;
 }
 
-Tensor QkNorm::packed(const Tensor& queries, const Tensor& keys, const Tensor& values) const {
-  Tensor qkv(rank_, values.rows(), 3 * values.columns());
-  const Matrix threes{qkv.view().data, 3 * values.rows(), values.columns()};
-  rank_.kernels.zero(threes);
-  int which = 0;
-  for (const Tensor* part : {&queries, &keys, &values}) {
-    rank_.kernels.scatter_add_rows(threes, *part, IndexTensor(rank_, every_third(values.rows(), which++)));
-  }
+Tensor QkNorm::packed(const Tensor& queries, const Tensor& keys, const Tensor& values,
+                      const HeadBlocks& blocks) const {
+  const std::int64_t size = (queries.rows() + keys.rows() + values.rows()) * width_;
+  Tensor qkv(rank_, size / columns_, columns_);
+  const Matrix all{qkv.view().data, size / width_, width_};
+  rank_.kernels.zero(all);
+  rank_.kernels.scatter_add_rows(all, queries, blocks.queries);
+  rank_.kernels.scatter_add_rows(all, keys, blocks.keys);
+  rank_.kernels.scatter_add_rows(all, values, blocks.values);
   return qkv;
 }
 
-Tensor QkNorm::forward(Tensor qkv, QkNormTape& tape) const {
-  tape.queries.x = third(qkv, 0);
-  tape.keys.x = third(qkv, 1);
+Tensor QkNorm::forward(Tensor qkv, const HeadBlocks& blocks, QkNormTape& tape) const {
+  tape.queries.x = part(qkv, blocks.queries);
+  tape.keys.x = part(qkv, blocks.keys);
   queries_.forward(tape.queries);
   keys_.forward(tape.keys);
-  Tensor normed = packed(tape.queries.out, tape.keys.out, third(qkv, 2));
+  Tensor normed = packed(tape.queries.out, tape.keys.out, part(qkv, blocks.values), blocks);
   tape.queries.out = {};
   tape.keys.out = {};
   return normed;
 }
 
-Tensor QkNorm::backward(Tensor d_qkv, QkNormTape& tape) const {
-  const Tensor d_queries = queries_.backward(third(d_qkv, 0), tape.queries);
-  const Tensor d_keys = keys_.backward(third(d_qkv, 1), tape.keys);
-  return packed(d_queries, d_keys, third(d_qkv, 2));
+Tensor QkNorm::backward(Tensor d_qkv, const HeadBlocks& blocks, QkNormTape& tape) const {
+  const Tensor d_queries = queries_.backward(part(d_qkv, blocks.queries), tape.queries);
+  const Tensor d_keys = keys_.backward(part(d_qkv, blocks.keys), tape.keys);
+  return packed(d_queries, d_keys, part(d_qkv, blocks.values), blocks);
 }
 
 TransformerLayer::TransformerLayer(const TransformerSpec& spec, Recomputation recomputation,
@@ -96,7 +117,7 @@ TransformerLayer::TransformerLayer(const TransformerSpec& spec, const LayerForm&
       norm2_(name + ".norm2", form.norm, form.epsilon, store, rank),
       up_(name + ".up", form.mlp_bias, Split::rows, store, rank),
       down_(name + ".down", form.mlp_bias, Split::columns, store, rank) {
-  if (form.qk_norm) qk_norm_.emplace(name, form.qk_epsilon, store, rank);
+  if (form.qk_norm != QkNormKind::none) qk_norm_.emplace(name, form, attention_, store, rank);
 }
 
 void TransformerLayer::attend(const PackedSequences& sequences, LayerTape& tape) const {
@@ -147,7 +168,7 @@ Tensor TransformerLayer::scaled_backward(const Tensor& d_sum, const Parameter* s
 Tensor TransformerLayer::fill(const PackedSequences& sequences, LayerTape& tape, bool with_output) const {
   norm1_.forward(tape.norm1);
   tape.qkv = qkv_.forward(all_rows(tape.norm1.out, sequences.rows));
-  if (qk_norm_) tape.qkv = qk_norm_->forward(std::move(tape.qkv), tape.qk_norm);
+  if (qk_norm_) tape.qkv = qk_norm_->forward(std::move(tape.qkv), sequences.heads, tape.qk_norm);
   turn(tape.qkv, sequences, false);
   attend(sequences, tape);
   tape.norm2.x = scaled(attention_out_.forward(tape.heads), scale1_, tape.attended);
@@ -202,7 +223,7 @@ Tensor TransformerLayer::attention_backward(Tensor d_out, const PackedSequences&
   tape.qkv = {};
   tape.attention_statistics = {};
   turn(tape.d_qkv, sequences, true);
-  if (qk_norm_) tape.d_qkv = qk_norm_->backward(std::move(tape.d_qkv), tape.qk_norm);
+  if (qk_norm_) tape.d_qkv = qk_norm_->backward(std::move(tape.d_qkv), sequences.heads, tape.qk_norm);
   return norm1_.backward(qkv_.backward_input(tape.d_qkv), tape.norm1, scale1_ != nullptr ? d_out : tape.d_x1);
 }
 

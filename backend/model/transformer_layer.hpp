@@ -22,17 +22,27 @@ inline AttentionShape attention_shape(const TransformerSpec& spec, const RankCon
   return {spec.heads / rank.tp_size(), spec.kv_heads / rank.tp_size(), spec.head_dim, spec.causal};
 }
 
+/// HeadBlocks are the places of queries, keys and values in a packed projection. Its rows are cut into blocks
+/// that have one norm each, of one head or of all heads, and are numbered row by row.
+struct HeadBlocks {
+  IndexTensor queries;
+  IndexTensor keys;
+  IndexTensor values;
+};
+
 /// PackedSequences are PackedRows in device memory.
 struct PackedSequences {
   IndexTensor offsets;
   IndexTensor windows;  ///< only for modules with layers that attend within windows
   Turns turns;          ///< only for modules with rotary positions
+  HeadBlocks heads;     ///< only for modules with norms of queries and keys
   std::int64_t rows = 0;
 };
 
 /// A SequencePacker turns the PackedRows of one module's microbatches into PackedSequences.
 class SequencePacker {
  public:
+  /// Makes the packer of a module. `spec` must outlive it.
   explicit SequencePacker(const TransformerSpec& spec);
   /// Extends the data that microbatches share, such as the table of rotations, to cover these rows.
   void prepare(const RankContext& rank, const PackedRows& packed) {
@@ -41,6 +51,7 @@ class SequencePacker {
   PackedSequences operator()(const RankContext& rank, const PackedRows& packed);
 
  private:
+  const TransformerSpec& spec_;
   std::optional<TurnTable> turns_;
 };
 
@@ -50,23 +61,26 @@ struct QkNormTape {
   NormTape keys;
 };
 
-/// A QkNorm computes one RMS norm over the queries of all heads, and another over the keys of all heads
-/// (InternViT-6B). It needs all heads on one rank, so tp must be 1. The numbers of query heads and key heads
-/// must be equal.
+/// A QkNorm computes RMS norms of queries and keys, in the form's QkNormKind. Norms over all heads need all
+/// heads on one rank, so tp must be 1, and as many query heads as key heads.
 class QkNorm {
  public:
-  QkNorm(const std::string& name, double epsilon, ParameterStore& store, const RankContext& rank);
+  QkNorm(const std::string& name, const LayerForm& form, const AttentionShape& shape, ParameterStore& store,
+         const RankContext& rank);
 
-  Tensor forward(Tensor qkv, QkNormTape& tape) const;
-  Tensor backward(Tensor d_qkv, QkNormTape& tape) const;
+  Tensor forward(Tensor qkv, const HeadBlocks& blocks, QkNormTape& tape) const;
+  Tensor backward(Tensor d_qkv, const HeadBlocks& blocks, QkNormTape& tape) const;
 
  private:
-  /// Returns the queries (0), keys (1) or values (2) of a packed projection.
-  Tensor third(const Tensor& qkv, int which) const;
+  /// Returns some blocks of a packed projection, one in each row.
+  Tensor part(const Tensor& qkv, const IndexTensor& blocks) const;
   /// Returns the packed projection of queries, keys and values.
-  Tensor packed(const Tensor& queries, const Tensor& keys, const Tensor& values) const;
+  Tensor packed(const Tensor& queries, const Tensor& keys, const Tensor& values,
+                const HeadBlocks& blocks) const;
 
   const RankContext& rank_;
+  std::int64_t width_;    // of a block
+  std::int64_t columns_;  // of a packed projection
   Norm queries_;
   Norm keys_;
 };

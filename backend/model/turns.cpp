@@ -24,6 +24,7 @@ double scaled(double frequency, const RopeScaling& scaling) {
   return (1 - smooth) * frequency / scaling.factor + smooth * frequency;
 }
 
+/// Returns the frequency of each pair.
 std::vector<double> frequencies_of(const Rotary& rotary, const std::vector<int>& sections, int head_dim) {
   std::vector<double> frequencies;
   for (const int section : sections) {
@@ -35,7 +36,27 @@ std::vector<double> frequencies_of(const Rotary& rotary, const std::vector<int>&
       frequencies.push_back(rotary.scaling ? scaled(frequency, *rotary.scaling) : frequency);
     }
   }
+  for (std::size_t pair = 0; pair < rotary.factors.size() && pair < frequencies.size(); ++pair)
+    frequencies[pair] *= rotary.factors[pair];
   return frequencies;
+}
+
+/// Returns the pairs that each axis rotates.
+std::vector<std::vector<std::size_t>> pairs_of_axes(const Rotary& rotary, const std::vector<int>& sections,
+                                                    std::size_t pairs) {
+  std::vector<std::vector<std::size_t>> axes(sections.size());
+  std::size_t axis = 0;
+  std::size_t end = static_cast<std::size_t>(sections.front());  // of the axis's section
+  for (std::size_t pair = 0; pair < pairs; ++pair) {
+    if (rotary.sections_interleave) {
+      axis = pair % 3;
+      if (pair >= 3 * static_cast<std::size_t>(sections[axis])) axis = 0;
+    } else if (pair >= end && axis + 1 < sections.size()) {
+      end += static_cast<std::size_t>(sections[++axis]);
+    }
+    axes[axis].push_back(pair);
+  }
+  return axes;
 }
 
 void require_positions(std::span<const std::int32_t> positions) {
@@ -51,6 +72,8 @@ void require_positions(std::span<const std::int32_t> positions) {
 TurnTable::TurnTable(const Rotary& rotary, int head_dim)
     : sections_(rotary.sections.empty() ? std::vector<int>{head_dim / 2} : rotary.sections),
       frequencies_(frequencies_of(rotary, sections_, head_dim)),
+      axes_(pairs_of_axes(rotary, sections_, frequencies_.size())),
+      magnitude_(rotary.magnitude),
       known_(sections_.size()) {
   if (frequencies_.size() != static_cast<std::size_t>(head_dim / 2)) {
     throw Error(ErrorKind::input, "rotary sections: expected " + std::to_string(head_dim / 2) +
@@ -58,12 +81,12 @@ TurnTable::TurnTable(const Rotary& rotary, int head_dim)
   }
 }
 
-void TurnTable::learn(Known& known, std::size_t first_pair, std::size_t pairs, std::int64_t positions) const {
+void TurnTable::learn(Known& known, const std::vector<std::size_t>& pairs, std::int64_t positions) const {
   for (; known.positions < positions; ++known.positions) {
-    for (std::size_t i = first_pair; i < first_pair + pairs; ++i) {
-      const double angle = static_cast<double>(known.positions) * frequencies_[i];
-      known.cosines.push_back(std::cos(angle));
-      known.sines.push_back(std::sin(angle));
+    for (const std::size_t pair : pairs) {
+      const double angle = static_cast<double>(known.positions) * frequencies_[pair];
+      known.cosines.push_back(magnitude_ * std::cos(angle));
+      known.sines.push_back(magnitude_ * std::sin(angle));
     }
   }
 }
@@ -77,7 +100,7 @@ void TurnTable::prepare(const RankContext& rank, std::span<const std::int32_t> p
   while (kept <= last) kept *= 2;
   const std::size_t half = frequencies_.size();
   Known known;
-  learn(known, 0, half, kept);
+  learn(known, axes_.front(), kept);
   std::vector<double> rows;
   rows.reserve(static_cast<std::size_t>(kept) * 2 * half);
   for (std::int64_t p = 0; p < kept; ++p) {
@@ -102,19 +125,18 @@ Turns TurnTable::by_sections(const RankContext& rank, std::span<const std::int32
   const std::size_t rows = positions.size() / axes;
   const std::size_t half = frequencies_.size();
   std::vector<double> table(rows * 2 * half);
-  std::size_t first_pair = 0;
   for (std::size_t axis = 0; axis < axes; ++axis) {
-    const auto pairs = static_cast<std::size_t>(sections_[axis]);
+    const std::vector<std::size_t>& pairs = axes_[axis];
     Known& known = known_[axis];
     for (std::size_t row = 0; row < rows; ++row) {
       const std::int32_t position = positions[row * axes + axis];
-      learn(known, first_pair, pairs, std::int64_t{position} + 1);
-      const auto from = static_cast<std::int64_t>(static_cast<std::size_t>(position) * pairs);
-      const auto to = table.begin() + static_cast<std::int64_t>(row * 2 * half + first_pair);
-      std::copy_n(known.cosines.begin() + from, pairs, to);
-      std::copy_n(known.sines.begin() + from, pairs, to + static_cast<std::int64_t>(half));
+      learn(known, pairs, std::int64_t{position} + 1);
+      std::size_t from = static_cast<std::size_t>(position) * pairs.size();
+      for (const std::size_t pair : pairs) {
+        table[row * 2 * half + pair] = known.cosines[from];
+        table[row * 2 * half + half + pair] = known.sines[from++];
+      }
     }
-    first_pair += pairs;
   }
   Turns turns;
   std::vector<std::int32_t> own(rows);

@@ -37,19 +37,21 @@ class TurnTable {
   std::span<const double> frequencies() const { return frequencies_; }
 
  private:
-  /// Known holds the cosines and sines of one section's pairs for positions 0 to `positions` - 1.
+  /// Known holds the cosines and sines of one axis's pairs for positions 0 to `positions` - 1.
   struct Known {
     std::int64_t positions = 0;
     std::vector<double> cosines;
     std::vector<double> sines;
   };
 
-  void learn(Known& known, std::size_t first_pair, std::size_t pairs, std::int64_t positions) const;
+  void learn(Known& known, const std::vector<std::size_t>& pairs, std::int64_t positions) const;
   Turns by_sections(const RankContext& rank, std::span<const std::int32_t> positions);
 
   std::vector<int> sections_;
   std::vector<double> frequencies_;
-  std::vector<Known> known_;  // by section
+  std::vector<std::vector<std::size_t>> axes_;  // the pairs of each axis
+  double magnitude_;
+  std::vector<Known> known_;  // by axis
   std::shared_ptr<const SumTensor> table_;
 };
 

@@ -23,9 +23,9 @@ class UnitCalls {
   }
 
   /// Adds an activation with `columns` output columns on this rank; a gated one has twice as many input
-  /// columns. GELU with the error function has no variants.
+  /// columns. Other GELUs than tanh's have no variants.
   void activation(Activation kind, std::int64_t columns, bool again) {
-    if (kind == Activation::gelu_erf) return;
+    if (kind == Activation::gelu_erf || kind == Activation::gelu_quick) return;
     const bool gated = kind == Activation::swiglu;
     const KernelOperation forward = gated ? KernelOperation::swiglu : KernelOperation::gelu;
     const KernelOperation backward =

@@ -57,7 +57,7 @@ std::int64_t kept(const TransformerSpec& spec, const Stage& stage, std::int64_t 
   const std::int64_t outputs = mode == Recomputation::selective ? 0 : b.query;
   const std::int64_t masks = spec.dropout ? b.hidden : 0;  // two, of one byte a value
   const std::int64_t scaled = spec.form && spec.form->layer_scale && passes.weights ? 2 * b.hidden : 0;
-  const std::int64_t normed = spec.form && spec.form->qk_norm ? b.query + b.kv : 0;
+  const std::int64_t normed = spec.form && spec.form->qk_norm != QkNormKind::none ? b.query + b.kv : 0;
   const std::int64_t inputs = passes.makes_weights() ? 2 * b.hidden : 0;
   const std::int64_t down_input = passes.makes_weights() ? 0 : b.mlp / (spec.gated_mlp ? 3 : 2);
   return resident * (2 * b.hidden + inputs + masks + scaled) +
@@ -101,14 +101,15 @@ std::int64_t merged_tokens(const ModelSpec& model, const Workload& encoder) {
 }
 
 /// Returns the bytes that the front keeps on one of the ranks that share its rows. For patches, this is the
-/// input data. A row of sounds covers two frames, so it keeps two inputs of the first convolution (three
-/// frames each) and two of the first GELU. It also keeps one input of the second GELU and one of the second
-/// convolution (three rows).
+/// input data, and a norm's input. A row of sounds covers two frames, so it keeps two inputs of the first
+/// convolution (three frames each) and two of the first GELU. It also keeps one input of the second GELU and
+/// one of the second convolution (three rows).
 std::int64_t front_kept(const ModelSpec& model, const Stage& stage, const Workload& encoder) {
   if (!model.architecture) return 0;
   const EncoderFront front = model.front();
   const auto rows = resident_tokens(static_cast<std::int64_t>(seen_rows(model, encoder)), stage) * kBf16Bytes;
-  if (front.kind == FrontKind::patches) return rows * front.values;
+  if (front.kind == FrontKind::patches)
+    return rows * (front.values + (front.norm ? model.encoder.hidden : 0));
   return rows * (2 * 3 * front.values + (2 + 1 + 3) * std::int64_t{model.encoder.hidden});
 }
 

@@ -51,7 +51,7 @@ ElementCounts form_streams(const TransformerSpec& spec, const Widths& w, double 
   const LayerForm& form = *spec.form;
   ElementCounts moved;
   if (form.rotary) moved = {2 * turned, 2 * turned, 0};
-  if (form.qk_norm) {
+  if (form.qk_norm != QkNormKind::none) {
     moved.forward += 2 * turned;
     moved.backward_input += 3 * turned;
   }

@@ -12,7 +12,7 @@
 #include "core/error.hpp"
 #include "core/refuse.hpp"
 #include "core/support/did_you_mean.hpp"
-#include "traces/files/hugging_face.hpp"
+#include "traces/families/hugging_face.hpp"
 #include "traces/files/provenance.hpp"
 #include "traces/files/specs.hpp"
 #include "traces/text/csv.hpp"

@@ -47,7 +47,8 @@ std::string forms(const TransformerSpec& spec) {
   add(form.qkv_bias, form.key_bias ? "biases of qkv" : "biases of q and v");
   add(form.output_bias, "of attention's output");
   add(form.mlp_bias, "of the MLP");
-  add(form.qk_norm, "norms of q and k");
+  add(form.qk_norm != QkNormKind::none,
+      form.qk_norm == QkNormKind::each_head ? "norms of each head of q and k" : "norms of q and k");
   add(form.layer_scale, "scales");
   add(spec.tied_embeddings, "tied embeddings");
   if (form.rotary) text += fmt::format(", rotary base {}", form.rotary->base);

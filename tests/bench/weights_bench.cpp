@@ -18,7 +18,7 @@
 #include "backend/host/world.hpp"
 #include "backend/model/parameter_store.hpp"
 #include "core/support/random.hpp"
-#include "traces/files/hugging_face.hpp"
+#include "traces/families/hugging_face.hpp"
 #include "traces/text/text_file.hpp"
 #include "traces/weights/writer.hpp"
 

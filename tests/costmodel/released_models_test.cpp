@@ -11,7 +11,7 @@
 #include "costmodel/analytic/analytic.hpp"
 #include "costmodel/analytic/flops.hpp"
 #include "tests/costmodel/fixtures.hpp"
-#include "traces/files/hugging_face.hpp"
+#include "traces/families/hugging_face.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
@@ -170,7 +170,8 @@ TEST(ReleasedModels, FormsOfInternVitCostTheirTraffic) {
   LayerForm form;
   form.qkv_bias = form.key_bias = form.output_bias = form.mlp_bias = false;
   form.rotary.reset();
-  form.qk_norm = form.layer_scale = true;
+  form.qk_norm = QkNormKind::all_heads;
+  form.layer_scale = true;
   spec.form = form;
   const PassTimes with = transformer_layer(cluster, spec, work, 1, false);
   EXPECT_NEAR((with.forward - without.forward).count(), 16 * 6 * 2 / 50.0, 1e-9);

@@ -5,7 +5,7 @@
 
 #include "core/program/lowering.hpp"
 #include "tests/fuzz/fuzz_target.hpp"
-#include "traces/files/hugging_face.hpp"
+#include "traces/families/hugging_face.hpp"
 #include "traces/media/model_media.hpp"
 
 namespace dflop {

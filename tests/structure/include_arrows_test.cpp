@@ -65,6 +65,7 @@ constexpr Wing kWings[] = {
     {"traces", "data", "text"},
     {"traces", "preprocess", "data"},
     {"traces", "files", "text data preprocess"},
+    {"traces", "families", "text"},
     {"traces", "profiler", "text files"},
     {"traces", "weights", "text"},
     {"traces", "checkpoints", "text weights"},

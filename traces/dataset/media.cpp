@@ -65,22 +65,34 @@ void require_values(std::span<const float> values, std::int64_t expected) {
   refuse_input("", "expected {} values of a picture or sound, found {}", expected, values.size());
 }
 
-/// Adds sequences of tiles whose patches are in raster order.
-void add_tiles(MediumContent& medium, const PictureGeometry& picture, std::int64_t tiles,
+/// Adds sequences of tiles whose patches are in raster order, after a class row if the model has one.
+void add_tiles(MediumContent& medium, const Architecture& architecture, std::int64_t tiles,
                std::span<const float> values) {
+  const PictureGeometry& picture = architecture.picture;
   const std::int64_t side = picture.tile / picture.patch;
+  const std::int32_t first = architecture.front.class_row ? 1 : 0;  // patch
   require_values(values, tiles * 3 * picture.tile * picture.tile);
   for (std::int64_t t = 0; t < tiles; ++t) {
     EncoderSequence sequence;
-    sequence.rows = side * side;
-    for (std::int32_t row = 0; row < sequence.rows; ++row) sequence.table_rows.push_back(row);
+    sequence.rows = first + side * side;
+    for (std::int32_t row = 0; row < sequence.rows; ++row) {
+      sequence.table_rows.push_back(row);
+      if (first > 0) sequence.value_rows.push_back(row - first);
+      if (architecture.connector.selects && row >= first) sequence.select.add_mean(row, row + 1);
+    }
     if (!values.empty()) {
-      sequence.values =
-          patches_of(tile_of(values, t, picture.tile), picture.tile, picture.patch, sequence.rows,
-                     [&](std::int64_t i) { return std::pair(i / side, i % side); });
+      sequence.values = patches_of(tile_of(values, t, picture.tile), picture.tile, picture.patch, side * side,
+                                   [&](std::int64_t i) { return std::pair(i / side, i % side); });
     }
     medium.sequences.push_back(std::move(sequence));
   }
+}
+
+/// Adds a token for each row of the first tile that the connector gets.
+void add_rows_of_tile(MediumContent& medium, const Architecture& architecture) {
+  const EncoderSequence& tile = medium.sequences.front();
+  const std::int64_t rows = architecture.connector.selects ? tile.select.rows() : tile.rows;
+  for (std::int64_t row = 0; row < rows; ++row) add_token(medium, {{{0, row}}});
 }
 
 /// LineTaps are the two places of a line whose weighted sum gives one place of the shrunk line.
@@ -175,9 +187,9 @@ void add_grid(MediumContent& medium, const PictureGeometry& picture, ImageSize s
 MediumContent llava_picture(const Architecture& architecture, std::int64_t tiles,
                             std::span<const float> values, ImageSize size, bool in_grid) {
   MediumContent medium;
-  add_tiles(medium, architecture.picture, tiles, values);
+  add_tiles(medium, architecture, tiles, values);
   if (medium.sequences.empty()) refuse_input("", "a picture has no tile");
-  for (std::int64_t row = 0; row < medium.sequences.front().rows; ++row) add_token(medium, {{{0, row}}});
+  add_rows_of_tile(medium, architecture);
   if (in_grid) {
     add_grid(medium, architecture.picture, size);
   } else {
@@ -186,12 +198,19 @@ MediumContent llava_picture(const Architecture& architecture, std::int64_t tiles
   return medium;
 }
 
+MediumContent clip_picture(const Architecture& architecture, std::span<const float> values) {
+  MediumContent medium;
+  add_tiles(medium, architecture, 1, values);
+  add_rows_of_tile(medium, architecture);
+  return medium;
+}
+
 MediumContent llava_video(const Architecture& architecture, std::int64_t frames,
                           std::span<const float> values) {
   const std::int64_t side = architecture.picture.tile / architecture.picture.patch;
   const std::int64_t small = (side + 1) / 2;
   MediumContent medium;
-  add_tiles(medium, architecture.picture, frames, values);
+  add_tiles(medium, architecture, frames, values);
   for (std::int64_t f = 0; f < frames; ++f) {
     add_shrunk(medium, {side, side}, {small, small}, false, [&](std::int64_t row, std::int64_t column) {
       return Tap{f, row * side + column};
@@ -249,12 +268,15 @@ MediumContent qwen_picture(const Architecture& architecture, const PatchGrid& gr
   const std::int64_t square = merge * merge;
   const std::int64_t per_patch = architecture.front.values;
   require_values(values, grid.slots * grid.rows * grid.columns * per_patch);
-  const double step = seconds_per_slot ? picture.positions_per_s * *seconds_per_slot : 1;
+  const double step =
+      seconds_per_slot && picture.positions_per_s > 0 ? picture.positions_per_s * *seconds_per_slot : 1;
+  // Without windows, all squares of a picture come in raster order, as in one window.
+  const std::int64_t window = picture.window > 0 ? picture.window : std::max(merged.rows, merged.columns);
   MediumContent medium;
   for (std::int64_t slot = 0; slot < grid.slots; ++slot) {
     EncoderSequence sequence;
     sequence.rows = grid.rows * grid.columns;
-    sequence.windows.push_back(0);
+    if (picture.window > 0) sequence.windows.push_back(0);
     std::vector<float> patches;
     if (!values.empty()) patches.reserve(static_cast<std::size_t>(sequence.rows * per_patch));
     std::vector<std::int64_t> place_of(static_cast<std::size_t>(merged.rows * merged.columns));
@@ -270,15 +292,14 @@ MediumContent qwen_picture(const Architecture& architecture, const PatchGrid& gr
       const auto from = values.begin() + (slot * merged.rows * merged.columns + group) * square * per_patch;
       patches.insert(patches.end(), from, from + square * per_patch);
     };
-    for (std::int64_t top = 0; top < merged.rows; top += picture.window) {
-      for (std::int64_t left = 0; left < merged.columns; left += picture.window) {
-        for (std::int64_t row = top; row < std::min(top + picture.window, merged.rows); ++row) {
-          for (std::int64_t column = left; column < std::min(left + picture.window, merged.columns);
-               ++column) {
+    for (std::int64_t top = 0; top < merged.rows; top += window) {
+      for (std::int64_t left = 0; left < merged.columns; left += window) {
+        for (std::int64_t row = top; row < std::min(top + window, merged.rows); ++row) {
+          for (std::int64_t column = left; column < std::min(left + window, merged.columns); ++column) {
             add_square(row, column);
           }
         }
-        sequence.windows.push_back(static_cast<std::int32_t>(place * square));
+        if (picture.window > 0) sequence.windows.push_back(static_cast<std::int32_t>(place * square));
       }
     }
     sequence.values = std::move(patches);

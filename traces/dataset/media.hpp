@@ -25,11 +25,15 @@ struct MediumContent {
   std::int32_t span = 0;  ///< if `positions` is used: from the medium's start to the next text position
 };
 
-/// Returns a LLaVA-OneVision picture from its tiles, float[tiles, 3, side, side]. The base tile is first,
-/// then the rows of the grid. `tiles` is their number. If `in_grid` is false, for one of several pictures in
-/// a sample, only the base tile is used, followed by a newline. Otherwise, the padding of the grid is cut
-/// off. If the remaining patches exceed those of the architecture's `most_tiles` tiles by more than a factor
-/// of 1.1^2, they are shrunk bilinearly to about that number. Each row of the grid ends with a newline
+/// Returns a LLaVA 1.5 picture from its only tile, float[3, side, side], or, if `values` is empty, its
+/// shapes. Each patch is a token; so is the class row if the connector gets it.
+MediumContent clip_picture(const Architecture& architecture, std::span<const float> values);
+
+/// Returns a LLaVA-NeXT or LLaVA-OneVision picture from its tiles, float[tiles, 3, side, side]. The base tile
+/// is first, then the rows of the grid. `tiles` is their number. If `in_grid` is false, for one of several
+/// pictures in a sample, only the base tile is used, followed by a newline. Otherwise, the padding of the
+/// grid is cut off. If the remaining patches exceed those of OneVision's `most_tiles` tiles by more than a
+/// factor of 1.1^2, they are shrunk bilinearly to about that number. Each row of the grid ends with a newline
 /// (transformers modeling_llava_onevision.py, pack_image_features). If `values` is empty, only shapes are
 /// made.
 /// @throws Error (input) if the number of tiles does not match the picture's size
@@ -54,9 +58,10 @@ struct PatchGrid {
   std::int64_t columns = 0;
 };
 
-/// Returns a Qwen2.5-VL picture or video from its patches, float[patches, values], in the order of its
-/// processor: slot by slot; in a slot, by squares of patches that are merged; in a square, by rows. Only
-/// videos have `seconds_per_slot` (modeling_qwen2_5_vl.py, get_rope_index, get_window_index).
+/// Returns a Qwen2-VL or Qwen2.5-VL picture or video from its patches, float[patches, values], in the order
+/// of its processor: slot by slot; in a slot, by squares of patches that are merged; in a square, by rows.
+/// Only videos have `seconds_per_slot`, which Qwen2-VL ignores (modeling_qwen2_5_vl.py, get_rope_index,
+/// get_window_index).
 /// @throws Error (input) for a grid that cannot be merged
 MediumContent qwen_picture(const Architecture& architecture, const PatchGrid& grid,
                            std::span<const float> values, std::optional<double> seconds_per_slot);

@@ -23,17 +23,26 @@ Picture picture_of(const MediumFile& file, bool values) {
   return {image.size, std::move(image)};
 }
 
+MediumContent content_of(const Architecture& architecture, const ClipProcessor& processor,
+                         const MediumFile& file, bool values) {
+  const Picture picture = picture_of(file, values);
+  require_clip_size(picture.size, processor);
+  if (!values) return clip_picture(architecture, {});
+  return clip_picture(architecture, clip_tile(*picture.image, processor).pixels);
+}
+
 MediumContent content_of(const Architecture& architecture, const LlavaProcessor& processor,
                          const MediumFile& file, bool values) {
   const Picture picture = picture_of(file, values);
+  const bool in_grid = file.is_alone || processor.tiles_several;
   if (!values) {
-    if (!file.is_alone) require_llava_square(picture.size);
-    const std::int64_t tiles = file.is_alone ? llava_tile_count(picture.size, processor) : 1;
-    return llava_picture(architecture, tiles, {}, picture.size, file.is_alone);
+    if (!in_grid) require_llava_square(picture.size);
+    const std::int64_t tiles = in_grid ? llava_tile_count(picture.size, processor) : 1;
+    return llava_picture(architecture, tiles, {}, picture.size, in_grid);
   }
-  const Tiles tiles = file.is_alone ? llava_tiles(*picture.image, processor)
-                                    : llava_tile_of_several(*picture.image, processor);
-  return llava_picture(architecture, tiles.count, tiles.pixels, picture.size, file.is_alone);
+  const Tiles tiles =
+      in_grid ? llava_tiles(*picture.image, processor) : llava_tile_of_several(*picture.image, processor);
+  return llava_picture(architecture, tiles.count, tiles.pixels, picture.size, in_grid);
 }
 
 MediumContent content_of(const Architecture& architecture, const InternvlProcessor& processor,

@@ -117,10 +117,16 @@ constexpr UnreadKind kUnreadKinds[] = {
 std::string_view media_family(const ModelSpec& model) {
   switch (model.architecture->family) {
     case ModelFamily::qwen2:
+    case ModelFamily::qwen3:
     case ModelFamily::llama:
       return "";
+    case ModelFamily::llava:
+    case ModelFamily::llava_next:
+      return "llava";
     case ModelFamily::llava_onevision:
       return "llava-ov";
+    case ModelFamily::qwen2_vl:
+      return "qwen2-vl";
     case ModelFamily::qwen2_5_vl:
       return "qwen2.5-vl";
     case ModelFamily::internvl:

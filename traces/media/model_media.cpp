@@ -24,8 +24,18 @@ class Maker {
     shapes_.fail("modality", "the model takes only text, found " + std::string(to_string(modality_)));
   }
 
+  Encoding operator()(const ClipProcessor& processor) {
+    if (modality_ == Modality::video) refuse("pictures");
+    require_pictures();
+    for (const ImageRun& run : shapes_.images()) require_clip_size(run.size, processor);
+    const std::int64_t patches = patches_of_tile() * patches_of_tile();
+    const std::int64_t tokens = architecture_.connector.selects ? patches : patches + 1;
+    return {{tiles(shapes_.image_count(), patches + 1)}, shapes_.image_count() * tokens};
+  }
+
   Encoding operator()(const LlavaProcessor& processor) {
     const std::int64_t side = patches_of_tile();
+    if (processor.tiles_several) return llava_next(processor, side);
     if (modality_ == Modality::video) {
       const std::int64_t frames = llava_frames(shapes_.video_timing());
       const std::int64_t pooled = (side + 1) / 2;
@@ -88,6 +98,20 @@ class Maker {
   }
 
  private:
+  Encoding llava_next(const LlavaProcessor& processor, std::int64_t side) {
+    if (modality_ == Modality::video) refuse("pictures");
+    require_pictures();
+    std::int64_t count = 0;
+    std::int64_t tokens = 0;
+    for (const ImageRun& run : shapes_.images()) {
+      const LlavaGrid grid =
+          llava_shown(run.size, llava_pinpoint(run.size, processor), processor.tile, side, 0);
+      count += run.count * (1 + grid.tile_rows * grid.tile_columns);
+      tokens += run.count * (side * side + grid.shown_rows * (grid.shown_columns + 1));
+    }
+    return {{tiles(count, side * side + 1)}, tokens};
+  }
+
   std::int64_t patches_of_tile() const { return architecture_.picture.tile / architecture_.picture.patch; }
 
   static EncoderSequences tiles(std::int64_t count, std::int64_t rows) { return {count, rows, rows * rows}; }

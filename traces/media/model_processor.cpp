@@ -23,13 +23,24 @@ std::vector<ImageSize> pinpoints_of(const PictureGeometry& picture) {
   return pinpoints;
 }
 
-LlavaProcessor llava_processor(const PictureGeometry& picture, const std::optional<std::string>& json,
-                               const std::string& file) {
+ClipProcessor clip_processor(const PictureGeometry& picture, const std::optional<std::string>& json,
+                             const std::string& file) {
+  ClipProcessor processor;
+  processor.tile = picture.tile;
+  if (!json) return processor;
+  processor = parse_clip_processor(*json, file);
+  require_side(file, "tiles with sides of", picture.tile, processor.tile);
+  return processor;
+}
+
+LlavaProcessor llava_processor(const PictureGeometry& picture, bool is_next,
+                               const std::optional<std::string>& json, const std::string& file) {
   LlavaProcessor processor;
   processor.tile = picture.tile;
   processor.pinpoints = pinpoints_of(picture);
+  processor.tiles_several = is_next;
   if (!json) return processor;
-  processor = parse_llava_processor(*json, file);
+  processor = is_next ? parse_llava_next_processor(*json, file) : parse_llava_processor(*json, file);
   require_side(file, "tiles with sides of", picture.tile, processor.tile);
   if (processor.pinpoints != pinpoints_of(picture)) {
     refuse_input(file,
@@ -77,12 +88,18 @@ ModelProcessor model_processor(const ModelSpec& model, const std::optional<std::
                                const std::string& file) {
   if (!model.architecture) return {};
   const PictureGeometry& picture = model.architecture->picture;
-  switch (model.architecture->family) {
+  const ModelFamily family = model.architecture->family;
+  switch (family) {
     case ModelFamily::qwen2:
+    case ModelFamily::qwen3:
     case ModelFamily::llama:
       return {};
+    case ModelFamily::llava:
+      return clip_processor(picture, json, file);
+    case ModelFamily::llava_next:
     case ModelFamily::llava_onevision:
-      return llava_processor(picture, json, file);
+      return llava_processor(picture, family == ModelFamily::llava_next, json, file);
+    case ModelFamily::qwen2_vl:
     case ModelFamily::qwen2_5_vl:
       return qwen_processor(picture, json, file);
     case ModelFamily::internvl:

@@ -13,7 +13,7 @@ namespace dflop {
 
 /// A ModelProcessor holds the settings of a model's processor; it is empty if the model takes only text.
 using ModelProcessor =
-    std::variant<std::monostate, LlavaProcessor, QwenProcessor, InternvlProcessor, MelOptions>;
+    std::variant<std::monostate, ClipProcessor, LlavaProcessor, QwenProcessor, InternvlProcessor, MelOptions>;
 
 /// Returns the settings in `json`, the text of a preprocessor_config.json. If `json` is nullopt, returns the
 /// family's usual settings with the sizes from the model's config.json. Returns an empty ModelProcessor for a

@@ -35,14 +35,16 @@ void require_on(const JsonValue& root, std::initializer_list<std::string_view> k
 }
 
 /// Rejects other processors, and settings that none of these families uses.
-void check_common(const JsonValue& root, const std::vector<std::string_view>& types) {
+void check_common(const JsonValue& root, const std::vector<std::string_view>& types, bool crops = false) {
   root.require_object();
   for (const std::string_view key : {"image_processor_type", "feature_extractor_type"}) {
     if (is_set(root, key)) root.at(key).choice_index(types);
   }
   require_on(root, {"do_resize", "do_rescale", "do_normalize", "do_convert_rgb"});
-  if (is_set(root, "do_center_crop") && root.at("do_center_crop").boolean()) {
-    root.at("do_center_crop").refuse("expected false, found true: pictures are not cropped");
+  if (is_set(root, "do_center_crop") && root.at("do_center_crop").boolean() != crops) {
+    root.at("do_center_crop")
+        .refuse(crops ? "expected true, found false: pictures are cut to a square"
+                      : "expected false, found true: pictures are not cropped");
   }
   if (is_set(root, "resample") && root.at("resample").integer(0, 5) != kBicubic) {
     root.at("resample").refuse_type("3, which is bicubic");
@@ -53,6 +55,24 @@ void read_scale(const JsonValue& root, PixelScale& scale) {
   if (is_set(root, "rescale_factor")) scale.rescale = root.at("rescale_factor").number_in(1e-9, 1e9);
   if (is_set(root, "image_mean")) scale.mean = channels(root.at("image_mean"), -1e6);
   if (is_set(root, "image_std")) scale.deviation = channels(root.at("image_std"), 1e-6);
+}
+
+/// Reads a side of CLIP's processors: a number, or an object with `key`.
+std::int32_t read_clip_side(const JsonValue& value, std::string_view key) {
+  return (value.text().starts_with('{') ? value.at(key) : value).integer<std::int32_t>(1, kMaxSide);
+}
+
+/// Reads the side of CLIP's tile: the short side after resizing, which must be the side of the square cut
+/// out.
+std::int32_t read_clip_tile(const JsonValue& root, std::int32_t otherwise) {
+  const std::int32_t side =
+      is_set(root, "size") ? read_clip_side(root.at("size"), "shortest_edge") : otherwise;
+  for (const std::string_view key : {"height", "width"}) {
+    if (!is_set(root, "crop_size")) break;
+    if (read_clip_side(root.at("crop_size"), key) != side)
+      root.at("crop_size").refuse_type("a square of the resized short side, {}", side);
+  }
+  return side;
 }
 
 /// Reads the side of square tiles: {"height", "width"}.
@@ -67,13 +87,9 @@ std::int32_t read_tile(const JsonValue& root, std::int32_t otherwise) {
 
 }  // namespace
 
-LlavaProcessor parse_llava_processor(std::string_view json, const std::string& file) {
-  const JsonDocument document(json, file);
-  const JsonValue root = document.root();
-  check_common(root, {"LlavaOnevisionImageProcessor", "LlavaOnevisionImageProcessorFast"});
-  LlavaProcessor processor;
-  read_scale(root, processor.scale);
-  processor.tile = read_tile(root, processor.tile);
+namespace {
+
+void read_pinpoints(const JsonValue& root, LlavaProcessor& processor) {
   if (is_set(root, "image_grid_pinpoints")) {
     processor.pinpoints.clear();
     for (const JsonValue& pinpoint : root.at("image_grid_pinpoints").elements()) {
@@ -89,6 +105,46 @@ LlavaProcessor parse_llava_processor(std::string_view json, const std::string& f
                   pinpoint.width, pinpoint.height);
     }
   }
+}
+
+}  // namespace
+
+ClipProcessor parse_clip_processor(std::string_view json, const std::string& file) {
+  const JsonDocument document(json, file);
+  const JsonValue root = document.root();
+  check_common(root,
+               {"CLIPImageProcessor", "CLIPImageProcessorFast", "CLIPFeatureExtractor", "LlavaImageProcessor",
+                "LlavaImageProcessorFast"},
+               true);
+  ClipProcessor processor;
+  read_scale(root, processor.scale);
+  processor.tile = read_clip_tile(root, processor.tile);
+  processor.pads = is_set(root, "do_pad") && root.at("do_pad").boolean();
+  return processor;
+}
+
+LlavaProcessor parse_llava_next_processor(std::string_view json, const std::string& file) {
+  const JsonDocument document(json, file);
+  const JsonValue root = document.root();
+  check_common(root, {"LlavaNextImageProcessor", "LlavaNextImageProcessorFast"}, true);
+  LlavaProcessor processor;
+  processor.tiles_several = true;
+  read_scale(root, processor.scale);
+  processor.tile = read_clip_tile(root, 336);
+  const std::int32_t t = processor.tile;
+  processor.pinpoints = {{2 * t, t}, {t, 2 * t}, {2 * t, 2 * t}, {t, 3 * t}, {3 * t, t}};
+  read_pinpoints(root, processor);
+  return processor;
+}
+
+LlavaProcessor parse_llava_processor(std::string_view json, const std::string& file) {
+  const JsonDocument document(json, file);
+  const JsonValue root = document.root();
+  check_common(root, {"LlavaOnevisionImageProcessor", "LlavaOnevisionImageProcessorFast"});
+  LlavaProcessor processor;
+  read_scale(root, processor.scale);
+  processor.tile = read_tile(root, processor.tile);
+  read_pinpoints(root, processor);
   return processor;
 }
 

@@ -72,6 +72,33 @@ RgbImage in_the_middle(const RgbImage& image, ImageSize size, const std::array<s
   return out;
 }
 
+std::array<std::uint8_t, 3> mean_color(const PixelScale& scale) {
+  std::array<std::uint8_t, 3> color{};
+  for (std::size_t c = 0; c < 3; ++c) color[c] = static_cast<std::uint8_t>(scale.mean[c] * 255);
+  return color;
+}
+
+/// Returns the size at which a picture's short side is the tile's; the long side is rounded down.
+ImageSize clip_size(ImageSize image, const ClipProcessor& processor) {
+  const std::int32_t side = processor.tile;
+  const auto longer = [&](std::int32_t long_side, std::int32_t short_side) {
+    return static_cast<std::int32_t>(
+        std::min<std::int64_t>(std::int64_t{side} * long_side / short_side, 1 << 30));
+  };
+  if (image.width <= image.height) return {side, longer(image.height, image.width)};
+  return {longer(image.width, image.height), side};
+}
+
+/// Resizes a picture to clip_size() and cuts the tile out of its middle.
+Tiles center_tile(const RgbImage& image, const ClipProcessor& processor) {
+  require_clip_size(image.size, processor);
+  const RgbImage resized = resize_bicubic(image, clip_size(image.size, processor));
+  Tiles tiles = empty_tiles(1, processor.tile);
+  append_tile(tiles, resized, (resized.size.height - processor.tile) / 2,
+              (resized.size.width - processor.tile) / 2, scaled_bytes(processor.scale));
+  return tiles;
+}
+
 /// Returns the largest size with a picture's aspect ratio inside another size (get_patch_output_size).
 ImageSize fitted(ImageSize image, ImageSize within) {
   const double wide = static_cast<double>(within.width) / image.width;
@@ -181,6 +208,24 @@ ImageSize llava_pinpoint(ImageSize image, const LlavaProcessor& processor) {
   return best;
 }
 
+Tiles clip_tile(const RgbImage& image, const ClipProcessor& processor) {
+  if (!processor.pads) return center_tile(image, processor);
+  const std::int32_t side = std::max(image.size.width, image.size.height);
+  return center_tile(in_the_middle(image, {side, side}, mean_color(processor.scale)), processor);
+}
+
+void require_clip_size(ImageSize image, const ClipProcessor& processor) {
+  if (processor.pads) require_llava_square(image);
+  const ImageSize size = clip_size(image, processor);
+  if (std::int64_t{size.width} * size.height > kMaxPixels) {
+    refuse_input(
+        "",
+        "expected a picture with at most {} pixels after its short side is resized to {}, found {}x{} "
+        "for {}x{}",
+        kMaxPixels, processor.tile, size.width, size.height, image.width, image.height);
+  }
+}
+
 LlavaGrid llava_shown(ImageSize image, ImageSize pinpoint, std::int64_t tile, std::int64_t side,
                       std::int64_t most_tiles) {
   LlavaGrid grid;
@@ -201,6 +246,7 @@ LlavaGrid llava_shown(ImageSize image, ImageSize pinpoint, std::int64_t tile, st
   grid.columns -= 2 * grid.left;
   grid.shown_rows = grid.rows;
   grid.shown_columns = grid.columns;
+  if (most_tiles == 0) return grid;
   const double ratio = std::sqrt(static_cast<double>(grid.rows * grid.columns) /
                                  static_cast<double>(most_tiles * side * side));
   if (ratio > 1.1) {
@@ -234,13 +280,12 @@ void require_llava_square(ImageSize image) {
 }
 
 Tiles llava_tile_of_several(const RgbImage& image, const LlavaProcessor& processor) {
-  std::array<std::uint8_t, 3> color{};
-  for (std::size_t c = 0; c < 3; ++c) color[c] = static_cast<std::uint8_t>(processor.scale.mean[c] * 255);
   require_llava_square(image.size);
   const std::int32_t side = std::max(image.size.width, image.size.height);
   Tiles tiles = empty_tiles(1, processor.tile);
   append_grid(tiles,
-              resize_bicubic(in_the_middle(image, {side, side}, color), {processor.tile, processor.tile}),
+              resize_bicubic(in_the_middle(image, {side, side}, mean_color(processor.scale)),
+                             {processor.tile, processor.tile}),
               scaled_bytes(processor.scale));
   return tiles;
 }

@@ -27,13 +27,27 @@ struct Tiles {
   std::vector<float> pixels;
 };
 
-/// A LlavaProcessor is the processor of LLaVA-OneVision. Pinpoints are the sizes that it permits for a grid
-/// of tiles. The first tile is the whole picture, squeezed into a square. The next tiles cut up a second
-/// version of the picture, which is scaled to fit into llava_pinpoint() and padded with black. The defaults
-/// of mean and deviation come from transformers' class; a model's file has its own.
+/// A ClipProcessor is the processor of LLaVA 1.5: it resizes a picture's short side to the tile's and cuts
+/// the tile out of the middle, so parts of long sides are lost.
+struct ClipProcessor {
+  std::int32_t tile = 336;
+  bool pads = false;  ///< first pads the picture to a square with the mean color
+  PixelScale scale;
+};
+ClipProcessor parse_clip_processor(std::string_view json, const std::string& file);
+/// Rejects a picture that would be too large after it is resized or padded. @throws Error (input)
+void require_clip_size(ImageSize image, const ClipProcessor& processor);
+/// Makes the only tile of a picture. @throws what require_clip_size() throws
+Tiles clip_tile(const RgbImage& image, const ClipProcessor& processor);
+
+/// A LlavaProcessor is the processor of LLaVA-OneVision and LLaVA-NeXT. Pinpoints are the sizes that it
+/// permits for a grid of tiles. The first tile is the whole picture, squeezed into a square. The next tiles
+/// cut up a second version of the picture, which is scaled to fit into llava_pinpoint() and padded with
+/// black. The defaults of mean and deviation come from transformers' class; a model's file has its own.
 struct LlavaProcessor {
   std::int32_t tile = 384;
   std::vector<ImageSize> pinpoints = default_pinpoints();
+  bool tiles_several = false;  ///< cuts each of several pictures of a sample into tiles (LLaVA-NeXT)
   PixelScale scale = {1.0 / 255, {0.48145466, 0.4578275, 0.40821073}, {0.26862954, 0.26130258, 0.27577711}};
 
   /// Returns the sizes of all grids from 1x1 to 6x6 tiles of 384 pixels.
@@ -44,6 +58,8 @@ struct LlavaProcessor {
 /// `file` and key for a different processor, resampling that is not bicubic, do_* flags that are off, and
 /// sizes out of range.
 LlavaProcessor parse_llava_processor(std::string_view json, const std::string& file);
+/// Reads the processor of LLaVA-NeXT. @throws what parse_llava_processor() throws
+LlavaProcessor parse_llava_next_processor(std::string_view json, const std::string& file);
 
 /// Returns the pinpoint in which a picture keeps the most pixels; among equal pinpoints, the one that wastes
 /// the least area.
@@ -62,8 +78,9 @@ struct LlavaGrid {
 };
 
 /// Returns the grid of a picture that is fit into a pinpoint. `side` is the number of patches on a tile's
-/// side. If the remaining patches exceed those of `most_tiles` tiles by more than a factor of 1.1^2, the grid
-/// is shrunk to about that many patches (transformers modeling_llava_onevision.py, pack_image_features).
+/// side. If the remaining patches exceed those of `most_tiles` tiles, if not 0, by more than a factor
+/// of 1.1^2, the grid is shrunk to about that many patches (transformers modeling_llava_onevision.py,
+/// pack_image_features).
 LlavaGrid llava_shown(ImageSize image, ImageSize pinpoint, std::int64_t tile, std::int64_t side,
                       std::int64_t most_tiles);
 /// Returns the number of tiles that llava_tiles() makes. @throws what llava_pinpoint() throws

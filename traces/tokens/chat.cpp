@@ -71,6 +71,7 @@ constexpr FamilyMedium kFamilyMedia[] = {
     {"qwen2.5-vl", ChatMedium::video, "<|vision_start|>", "<|video_pad|>", "<|vision_end|>"},
     {"qwen2-audio", ChatMedium::audio, "<|audio_bos|>", "<|AUDIO|>", "<|audio_eos|>"},
     {"internvl2.5", ChatMedium::image, "<img>", "<IMG_CONTEXT>", "</img>"},
+    {"llava", ChatMedium::image, "", "<image>", ""},
     {"llava-ov", ChatMedium::image, "", "<image>", ""},
     {"llava-ov", ChatMedium::video, "", "<video>", ""},
 };

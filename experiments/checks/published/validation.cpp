@@ -12,7 +12,7 @@
 #include "costmodel/analytic/analytic.hpp"
 #include "experiments/cli/say.hpp"
 #include "sim/engine.hpp"
-#include "traces/files/hugging_face.hpp"
+#include "traces/families/hugging_face.hpp"
 
 namespace dflop {
 namespace {

@@ -11,7 +11,7 @@
 #include "core/program/lowering.hpp"
 #include "core/support/process_memory.hpp"
 #include "tests/backend/content/golden_model.hpp"
-#include "traces/files/hugging_face.hpp"
+#include "traces/families/hugging_face.hpp"
 #include "traces/text/text_file.hpp"
 #include "traces/weights/writer.hpp"
 

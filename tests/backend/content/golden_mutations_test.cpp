@@ -129,7 +129,7 @@ std::vector<Mutation> spec_mutations() {
       {"layer scales",
        [](ModelSpec& m) { return has_encoder(m) && change(m.encoder.form->layer_scale, false); }},
       {"norms of queries and keys",
-       [](ModelSpec& m) { return has_encoder(m) && change(m.encoder.form->qk_norm, false); }},
+       [](ModelSpec& m) { return has_encoder(m) && change(m.encoder.form->qk_norm, QkNormKind::none); }},
       {"causality", [](ModelSpec& m) { return change(m.llm.causal, false); }},
       {"seconds of videos",
        [](ModelSpec& m) {

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "backend/content/folder_weights.hpp"
+#include "backend/model/parameter_list.hpp"
 #include "core/program/lowering.hpp"
 #include "tests/backend/run/live_plans.hpp"
 
@@ -37,14 +38,16 @@ Plan golden_apart(const ModelSpec& model, ModulePlan encoder, ModulePlan llm, in
 
 std::vector<GoldenWay> golden_ways(const ModelSpec& model) {
   const bool encodes = model.encoder.layers > 0;
-  const bool whole_heads = model.encoder.layer_form().qk_norm;
+  const int encoder_tp = encodes && is_splittable(model, 2, 1) ? 2 : 1;
+  const int llm_tp = is_splittable(model, 1, 2) ? 2 : 1;
+  const bool splits = llm_tp == 2 && (encoder_tp == 2 || !encodes);
   std::vector<GoldenWay> all{{"one rank", golden_uniform(model, 1, 1, 1, 1)},
                              {"dp 2", golden_uniform(model, 1, 1, 2, 1)}};
   all.push_back({"full recomputation", golden_uniform(model, 1, 1, 1, 2)});
   all.back().plan.recomputation = Recomputation::full;
   all.push_back({"selective recomputation", golden_uniform(model, 1, 1, 1, 2)});
   all.back().plan.recomputation = Recomputation::selective;
-  if (!whole_heads) {
+  if (splits) {
     all.push_back({"tp 2", golden_uniform(model, 2, 1, 1, 1)});
     all.push_back({"tp 2, sequence parallel", golden_uniform(model, 2, 1, 1, 1)});
     all.back().plan.sequence_parallel = true;
@@ -56,8 +59,8 @@ std::vector<GoldenWay> golden_ways(const ModelSpec& model) {
   all.back().plan.order = OrderKind::zb_h1;
   if (encodes) {
     all.push_back({"encoder apart", golden_apart(model, {1, 1, 2, {}}, {1, 1, 1, {}}, 1)});
-    if (!whole_heads) {
-      all.push_back({"encoder apart, all", golden_apart(model, {2, 2, 1, {}}, {2, 2, 1, {}}, 2)});
+    if (encoder_tp == 2) {
+      all.push_back({"encoder apart, all", golden_apart(model, {2, 2, 1, {}}, {llm_tp, 2, 1, {}}, 2)});
       all.back().plan.sequence_parallel = true;
       all.back().plan.recomputation = Recomputation::full;
     }

@@ -6,7 +6,7 @@
 #include "backend/model/parameter_list.hpp"
 #include "core/program/lowering.hpp"
 #include "core/support/random.hpp"
-#include "traces/files/hugging_face.hpp"
+#include "traces/families/hugging_face.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
@@ -43,7 +43,8 @@ TEST(ParameterCount, EqualsTheCountOfLiveStages) {
       const std::string file = (entry.path() / "config.json").string();
       const ModelSpec model = parse_hugging_face(read_text_file(file), file);
       for (const int tp : {1, 2}) {
-        const bool is_whole = model.encoder.layer_form().qk_norm || model.connector.widths.size() == 2;
+        const bool is_whole =
+            model.encoder.layer_form().qk_norm == QkNormKind::all_heads || model.connector.widths.size() == 2;
         const bool is_odd = model.llm.vocabulary % tp != 0;
         if (tp > 1 && ((model.encoder.layers > 0 && is_whole) || is_odd)) continue;
         ++models;

@@ -10,7 +10,7 @@
 #include "traces/dataset/media.hpp"
 #include "traces/dataset/media_reader.hpp"
 #include "traces/dataset/sample_content.hpp"
-#include "traces/files/hugging_face.hpp"
+#include "traces/families/hugging_face.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {

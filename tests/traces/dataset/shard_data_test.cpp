@@ -8,7 +8,7 @@
 #include "core/error.hpp"
 #include "tests/core/input_error.hpp"
 #include "tests/traces/dataset/shard_folder.hpp"
-#include "traces/files/hugging_face.hpp"
+#include "traces/families/hugging_face.hpp"
 #include "traces/text/text_file.hpp"
 #include "traces/tokens/chat_template.hpp"
 

@@ -1,0 +1,100 @@
+// A Config gives typed access to a config.json. The functions below read the parts that several families
+// share; each family's own source reads the rest.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "core/model.hpp"
+#include "traces/text/strict_json.hpp"
+
+namespace dflop {
+
+// Products of these sizes, and the parameters of all layers, fit into the integer types that count them.
+inline constexpr int kMaxConfigSize = 1 << 24;  // for sizes without their own limit
+inline constexpr int kMaxConfigLayers = 4096;
+inline constexpr int kMaxConfigWidth = 1 << 20;
+inline constexpr int kMaxConfigHeads = 1 << 14;
+inline constexpr int kMaxConfigHeadDim = 1 << 12;
+inline constexpr int kMaxPatchSide = 256;
+inline constexpr int kMaxPatchDepth = 16;  // frames
+inline constexpr int kMaxMerge = 16;       // side of a square of patches
+inline constexpr int kMaxTileSide = 1 << 16;
+inline constexpr std::int64_t kConfigMaxTokens = 32768;  // the presets' value, and the maximum
+
+/// A Config is an object of a config.json; missing keys have defaults.
+class Config {
+ public:
+  explicit Config(JsonValue json) : json_(std::move(json)) { json_.require_object(); }
+
+  bool has(std::string_view key) const { return json_.has(key) && json_.at(key).text() != "null"; }
+  JsonValue at(std::string_view key) const { return json_.at(key); }
+  Config object(std::string_view key) const { return Config(json_.at(key)); }
+
+  int size(std::string_view key, std::optional<int> absent = {}, int most = kMaxConfigSize) const {
+    if (!has(key) && absent) return *absent;
+    return json_.at(key).integer(1, most);
+  }
+  double number(std::string_view key, double absent) const {
+    return has(key) ? json_.at(key).number_in(1e-12, 1e12) : absent;
+  }
+  bool flag(std::string_view key, bool absent) const { return has(key) ? json_.at(key).boolean() : absent; }
+  std::string text(std::string_view key, const std::string& absent) const {
+    return has(key) ? json_.at(key).string() : absent;
+  }
+  std::int64_t token(std::string_view key, std::string_view other_key) const {
+    const std::string_view found = has(key) ? key : other_key;
+    return has(found) ? json_.at(found).integer<std::int64_t>(0, kMaxConfigSize) : -1;
+  }
+
+  /// Rejects a present key with any other value.
+  void require(std::string_view key, const std::string& expected) const {
+    if (has(key) && json_.at(key).string() != expected) json_.at(key).refuse_type("\"{}\"", expected);
+  }
+  void require_flag(std::string_view key, bool expected) const {
+    if (has(key) && json_.at(key).boolean() != expected) {
+      json_.at(key).refuse_type("{}, because nothing else is supported", expected ? "true" : "false");
+    }
+  }
+  void require_number(std::string_view key, double expected) const {
+    if (has(key) && json_.at(key).number() != expected)
+      json_.at(key).refuse_type("{}, because nothing else is supported", expected);
+  }
+  /// Rejects models that drop parts at random in training.
+  void require_no_dropout() const;
+
+ private:
+  JsonValue json_;
+};
+
+/// Reads the name of a GELU. @throws Error (input) for any other activation
+Activation read_gelu(const Config& config, std::string_view key, const std::string& absent);
+
+/// Reads the LLM. `model_type` names its class in transformers, whose defaults missing keys get.
+/// @throws Error (input) naming the key for another class, a missing required key or an unsupported value
+TransformerSpec read_text(const Config& config, std::string_view model_type);
+/// Reads the LLM in a multimodal model, under "text_config" or, in older files, at the root. `absent`: its
+/// model_type if the config has none.
+TransformerSpec read_inner_text(const Config& root, std::string_view absent);
+
+/// Reads the sizes of an encoder, from the keys that its class uses.
+TransformerSpec read_encoder(const Config& config, const std::string& name, std::string_view layers,
+                             std::string_view hidden, std::string_view ffn, std::string_view heads);
+
+/// Reads a key whose value may be a pair of equal sizes, as for pictures.
+int read_side(const Config& config, std::string_view key, int most);
+/// Rejects a side that is no multiple of the patches' side.
+void require_patches(const Config& config, std::string_view key, int side, int patch);
+
+// Each of these functions reads a family of models (ModelFamily).
+
+ModelSpec read_text_model(const Config& root, ModelFamily family);
+ModelSpec read_llava(const Config& root, ModelFamily family);
+ModelSpec read_qwen_vl(const Config& root, ModelFamily family);
+ModelSpec read_internvl(const Config& root);
+ModelSpec read_qwen2_audio(const Config& root);
+
+}  // namespace dflop
