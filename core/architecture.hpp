@@ -140,12 +140,13 @@ enum class ModelFamily : std::uint8_t {
   llava_onevision,
   qwen2_vl,
   qwen2_5_vl,
+  qwen3_vl,
   internvl,
   qwen2_audio
 };
 
 template <>
-inline constexpr NameTable<ModelFamily, 10> kNames<ModelFamily> = {
+inline constexpr NameTable<ModelFamily, 11> kNames<ModelFamily> = {
     {{ModelFamily::qwen2, "qwen2"},
      {ModelFamily::qwen3, "qwen3"},
      {ModelFamily::llama, "llama"},
@@ -154,6 +155,7 @@ inline constexpr NameTable<ModelFamily, 10> kNames<ModelFamily> = {
      {ModelFamily::llava_onevision, "llava_onevision"},
      {ModelFamily::qwen2_vl, "qwen2_vl"},
      {ModelFamily::qwen2_5_vl, "qwen2_5_vl"},
+     {ModelFamily::qwen3_vl, "qwen3_vl"},
      {ModelFamily::internvl, "internvl"},
      {ModelFamily::qwen2_audio, "qwen2_audio"}}};
 
@@ -177,6 +179,9 @@ struct Architecture {
   EncoderFront front;
   ConnectorForm connector;
   PictureGeometry picture;
+  /// These encoder layers, counted from 0, also feed the LLM: each has a connector of its own, and the
+  /// results of the j-th are added to the rows of pictures after LLM layer j ("deepstack", Qwen3-VL).
+  std::vector<int> deepstack = {};
   bool newline = false;  ///< a learned LLM row follows each row of a picture
   std::int64_t image_token = -1;
   std::int64_t video_token = -1;

@@ -39,12 +39,14 @@ std::int64_t ModelSpec::connector_parameters(int tp) const {
   std::int64_t sum = connector.parameters(tp);
   if (!architecture) return sum;
   const ConnectorForm& of = architecture->connector;
-  if (of.norm) sum += norm_parameters(*of.norm, of.selects ? connector.widths.front() : encoder.hidden);
   for (std::size_t i = 1; i < connector.widths.size(); ++i) {
     const bool is_split = i % 2 == 1 && i + 1 < connector.widths.size();  // by column, and its outputs so
     sum += is_split ? round_up(connector.widths[i], tp) / tp : connector.widths[i];
   }
-  return sum;
+  sum *= 1 + deep_features();
+  if (!of.norm) return sum;
+  const std::int64_t joined = norm_parameters(*of.norm, connector.widths.front());
+  return sum + (of.selects ? joined : norm_parameters(*of.norm, encoder.hidden)) + deep_features() * joined;
 }
 
 std::int64_t ModelSpec::input_parameters(int tp) const {

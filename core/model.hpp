@@ -168,6 +168,10 @@ struct ModelSpec {
   ConnectorForm connector_form() const { return architecture ? architecture->connector : ConnectorForm{}; }
   /// Returns whether a norm precedes the connector's first linear layer. The presets' norm is not counted.
   bool has_connector_norm() const { return architecture && architecture->connector.norm; }
+  /// Returns the number of encoder layers that feed the LLM in addition to the last one.
+  int deep_features() const { return architecture ? static_cast<int>(architecture->deepstack.size()) : 0; }
+  /// Returns the number of values that the encoder sends for each of its LLM tokens.
+  std::int64_t sent_width() const { return std::int64_t{llm.hidden} * (1 + deep_features()); }
   /// Returns how many encoder rows are concatenated into one input row of the connector's first linear layer.
   int joined_rows() const { return connector_form().averages ? 1 : connector.merge; }
 

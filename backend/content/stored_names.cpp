@@ -45,6 +45,21 @@ std::vector<StoredPart> whole(std::string name, std::int64_t rows, std::int64_t 
   return {{std::move(name), rows, std::move(shape)}};
 }
 
+/// Returns the name of a part of Qwen3-VL's mergers, for "encoder.norm.gamma", "connector.1.bias" or
+/// "connector.deep.0.norm.gamma".
+std::string qwen3_merger(const std::string& tensor) {
+  constexpr std::string_view kDeep = "connector.deep.";
+  std::string part = split_kind(tensor).first;
+  std::string merger = "merger.";
+  if (part.starts_with(kDeep)) {
+    part = part.substr(kDeep.size());
+    const std::size_t dot = part.find('.');
+    merger = "deepstack_merger_list." + part.substr(0, dot + 1);
+    part = part.substr(dot);
+  }
+  return merger + (part.ends_with(".norm") ? "norm" : part.ends_with(".0") ? "linear_fc1" : "linear_fc2");
+}
+
 /// LayerNames are the stored names of a layer's parts.
 struct LayerNames {
   std::string layers;  ///< "encoder.layers."
@@ -71,6 +86,8 @@ LayerNames layer_names(ModelFamily family, bool remote = false) {
               "mlp.fc2"};
     case ModelFamily::qwen2_vl:
       return {"blocks.", "norm1", {"attn.qkv"}, "attn.proj", "norm2", {"mlp.fc1"}, "mlp.fc2"};
+    case ModelFamily::qwen3_vl:
+      return {"blocks.", "norm1", {"attn.qkv"}, "attn.proj", "norm2", {"mlp.linear_fc1"}, "mlp.linear_fc2"};
     case ModelFamily::qwen2_5_vl:
       return {"blocks.",      "norm1", {"attn.qkv"}, "attn.proj", "norm2", {"mlp.gate_proj", "mlp.up_proj"},
               "mlp.down_proj"};
@@ -142,6 +159,14 @@ Prefixes prefixes_of(ModelFamily family, bool remote) {
               {"", "model."},
               "embeddings.patch_embedding.weight",
               "multi_modal_projector.linear_1.weight"};
+    case ModelFamily::qwen3_vl:
+      return {{"model.language_model.", "language_model.model.", "model."},
+              {"", "language_model.", "model."},
+              {"model.visual.", "visual."},
+              {"model.visual.", "visual."},
+              {},
+              "patch_embed.proj.weight",
+              "merger.linear_fc1.weight"};
     case ModelFamily::qwen2_vl:
     case ModelFamily::qwen2_5_vl:
       return {{"model.", "model.language_model.", "language_model.model."},
@@ -242,7 +267,8 @@ std::vector<StoredPart> StoredNames::encoder(const std::string& rest, std::int64
   const ModelFamily family = model_.architecture->family;
   const PictureGeometry& picture = model_.architecture->picture;
   const bool internvl = family == ModelFamily::internvl;
-  const bool qwen = family == ModelFamily::qwen2_vl || family == ModelFamily::qwen2_5_vl;
+  const bool qwen =
+      family == ModelFamily::qwen2_vl || family == ModelFamily::qwen2_5_vl || family == ModelFamily::qwen3_vl;
   if (rest.starts_with("layers.")) {
     const std::size_t dot = rest.find('.', 7);
     return encoder_layer(rest.substr(7, dot - 7), rest.substr(dot + 1), rows, columns);
@@ -269,6 +295,7 @@ std::vector<StoredPart> StoredNames::encoder(const std::string& rest, std::int64
   }
   if (part == "positions") {
     const std::string name = family == ModelFamily::qwen2_audio ? "embed_positions.weight"
+                             : qwen                             ? "pos_embed.weight"
                              : remote_                          ? "embeddings.position_embedding"
                              : internvl                         ? "embeddings.position_embeddings"
                                                                 : "embeddings.position_embedding.weight";
@@ -316,6 +343,8 @@ std::vector<StoredPart> StoredNames::connector(const std::string& tensor, std::i
   const bool norm = part == "encoder.norm";
   const bool second = part == "connector.1";
   switch (model_.architecture->family) {
+    case ModelFamily::qwen3_vl:
+      return whole(connector_ + qwen3_merger(tensor) + kind, rows, columns);
     case ModelFamily::qwen2_vl:
     case ModelFamily::qwen2_5_vl:
       return whole(connector_ +

@@ -1,7 +1,11 @@
 #include "backend/model/ends.hpp"
 
+#include <algorithm>
+#include <numeric>
 #include <string>
 #include <utility>
+
+#include "backend/model/parameter_list.hpp"
 
 namespace dflop {
 namespace {
@@ -34,6 +38,22 @@ struct TrainedRows {
   std::vector<std::int32_t> targets;
 };
 
+/// Returns factor * n + summand for each number n.
+std::vector<std::int32_t> multiples(const std::vector<std::int32_t>& numbers, std::int64_t factor,
+                                    std::int64_t summand) {
+  std::vector<std::int32_t> all;
+  all.reserve(numbers.size());
+  for (const std::int32_t n : numbers) all.push_back(static_cast<std::int32_t>(factor * n + summand));
+  return all;
+}
+
+/// Returns the numbers of block `which` in each of `rows` rows of `blocks` blocks.
+std::vector<std::int32_t> every(std::int64_t rows, std::int64_t blocks, std::int64_t which) {
+  std::vector<std::int32_t> all(static_cast<std::size_t>(rows));
+  std::iota(all.begin(), all.end(), 0);
+  return multiples(all, blocks, which);
+}
+
 std::vector<std::int32_t> part_of(const std::vector<std::int32_t>& numbers, std::int64_t begin,
                                   std::int64_t count) {
   return {numbers.begin() + begin, numbers.begin() + begin + count};
@@ -41,14 +61,20 @@ std::vector<std::int32_t> part_of(const std::vector<std::int32_t>& numbers, std:
 
 }  // namespace
 
-Connector::Connector(const ModelSpec& model, ParameterStore& store, const RankContext& rank)
-    : form_(model.connector_form()), joined_(model.joined_rows()), rank_(rank) {
-  if (form_.norm) norm_.emplace("encoder.norm", *form_.norm, form_.epsilon, store, rank);
+Connector::Connector(const ModelSpec& model, ParameterStore& store, const RankContext& rank,
+                     std::optional<int> deep)
+    : form_(model.connector_form()),
+      joins_first_(form_.selects || deep),
+      joined_(model.joined_rows()),
+      rank_(rank) {
+  const std::string name = deep ? deep_connector_name(*deep) : "connector";
+  if (form_.norm)
+    norm_.emplace(deep ? name + ".norm" : "encoder.norm", *form_.norm, form_.epsilon, store, rank);
   const std::size_t linears = model.connector.widths.size() - 1;
   for (std::size_t i = 0; i < linears; ++i) {
     const bool has_second = i % 2 == 1 || i + 1 < linears;
     const Split split = !has_second ? Split::whole : i % 2 == 0 ? Split::rows : Split::columns;
-    linears_.emplace_back("connector." + std::to_string(i), true, split, store, rank, TpSums::all);
+    linears_.emplace_back(name + "." + std::to_string(i), true, split, store, rank, TpSums::all);
   }
 }
 
@@ -56,27 +82,33 @@ Connector::Connector(const ModelSpec& model, ParameterStore& store, const RankCo
 Connector::Joined Connector::first_input(const ConnectorTape& tape) const {
   const Tensor& kept = norm_ ? tape.norm.out : tape.input;
   Joined input;
-  input.rows = form_.selects ? AllRows(kept) : AllRows(rank_, kept, tape.rows, kConnectorRows);
+  input.rows = joins_first_ ? AllRows(kept) : AllRows(rank_, kept, tape.rows, kConnectorRows);
   const ConstMatrix rows = input.rows;
   input.matrix = {rows.data, rows.rows / joined_, rows.columns * joined_};
-  if (form_.selects) input.matrix = rows;  // the rows are already joined before the norm
+  if (joins_first_) input.matrix = rows;  // the rows are already joined before the norm
   return input;
 }
 
-/// Returns the selected rows of all tp ranks, joined.
-Tensor Connector::selected(const Tensor& x, const EncoderInput& input, ConnectorTape& tape) const {
-  const Tensor rows = RowMixer(rank_, input.select)(rank_, AllRows(rank_, x, tape.rows, kConnectorRows));
-  tape.selected_back = RowMixer(rank_, input.select.transposed(tape.rows));
-  Tensor joined(rank_, rows.rows() / joined_, rows.columns() * joined_);
+/// Returns the rows of all tp ranks, selected if the connector selects rows, and joined.
+Tensor Connector::selected_and_joined(const Tensor& x, const EncoderInput& input, ConnectorTape& tape) const {
+  const AllRows all(rank_, x, tape.rows, kConnectorRows);
+  Tensor selected;
+  ConstMatrix rows = all;
+  if (form_.selects) {
+    selected = RowMixer(rank_, input.select)(rank_, all);
+    tape.selected_back = RowMixer(rank_, input.select.transposed(tape.rows));
+    rows = std::as_const(selected);
+  }
+  Tensor joined(rank_, rows.rows / joined_, rows.columns * joined_);
   rank_.kernels.zero(Matrix(joined));
-  rank_.kernels.add(joined, {rows.view().data, joined.rows(), joined.columns()});
+  rank_.kernels.add(joined, {rows.data, joined.rows(), joined.columns()});
   return joined;
 }
 
 Tensor Connector::forward(Tensor x, const EncoderInput& input, ConnectorTape& tape) const {
   tape.rows = input.rows();
   Tensor& kept = norm_ ? tape.norm.x : tape.input;
-  kept = form_.selects ? selected(x, input, tape) : std::move(x);
+  kept = joins_first_ ? selected_and_joined(x, input, tape) : std::move(x);
   x = {};
   if (norm_) norm_->forward(tape.norm);
   tape.outputs.push_back(linears_.front().forward(first_input(tape).matrix));
@@ -103,18 +135,19 @@ Tensor Connector::held_of(ConstMatrix all) const {
 }
 
 /// Returns the gradient of the rank's rows, given the gradient of the first linear layer's output, for a
-/// connector that selects rows.
-Tensor Connector::selected_backward(const Tensor& d_first, ConnectorTape& tape) const {
+/// connector that joins rows before the norm.
+Tensor Connector::joined_first_backward(const Tensor& d_first, ConnectorTape& tape) const {
   Tensor d_joined = linears_.front().backward_input(d_first);
   if (norm_) d_joined = norm_->backward(d_joined, tape.norm);
   const ConstMatrix rows{d_joined.view().data, d_joined.rows() * joined_, d_joined.columns() / joined_};
+  if (!form_.selects) return held_of(rows);
   const Tensor d_all = tape.selected_back(rank_, rows);
   tape.selected_back = {};
   return held_of(d_all);
 }
 
-/// Returns the same for a connector that does not select rows.
-Tensor Connector::joined_backward(const Tensor& d_first, ConnectorTape& tape) const {
+/// Returns the same for a connector that joins rows after the norm.
+Tensor Connector::normed_first_backward(const Tensor& d_first, ConnectorTape& tape) const {
   const std::int64_t columns = norm_ ? tape.norm.x.columns() : tape.input.columns();
   // The linear layer does not sum it over tp, because shards are of rows before they are joined.
   Tensor d_rows = tp_summand(rank_, tape.rows, columns);
@@ -142,7 +175,7 @@ Tensor Connector::backward_input(const Tensor& d_out, ConnectorTape& tape) const
     tape.outputs[i] = {};
   }
   const Tensor& d_first = tape.gradients.front();
-  return form_.selects ? selected_backward(d_first, tape) : joined_backward(d_first, tape);
+  return joins_first_ ? joined_first_backward(d_first, tape) : normed_first_backward(d_first, tape);
 }
 
 void Connector::backward_weight(ConnectorTape& tape) const {
@@ -153,19 +186,94 @@ void Connector::backward_weight(ConnectorTape& tape) const {
   tape = {};
 }
 
+Connectors::Connectors(const ModelSpec& model, ParameterStore& store, const RankContext& rank) : rank_(rank) {
+  if (model.architecture) deepstack_ = model.architecture->deepstack;
+  all_.emplace_back(model, store, rank);
+  for (int deep = 0; deep < model.deep_features(); ++deep) all_.emplace_back(model, store, rank, deep);
+}
+
+std::size_t Connectors::connector_of(int layer) const {
+  const auto found = std::find(deepstack_.begin(), deepstack_.end(), layer);
+  return found == deepstack_.end() ? 0 : static_cast<std::size_t>(found - deepstack_.begin()) + 1;
+}
+
+void Connectors::begin(Tape& tape) const {
+  tape.resize(all_.size());
+}
+
+void Connectors::take(int layer, const Tensor& x, const EncoderInput& input, Tape& tape) const {
+  const std::size_t c = connector_of(layer);
+  if (c == 0) return;
+  Tensor copy(rank_, x.rows(), x.columns());
+  rank_.kernels.zero(Matrix(copy));
+  rank_.kernels.add(copy, x);
+  tape[c].sent = all_[c].forward(std::move(copy), input, tape[c]);
+}
+
+Tensor Connectors::forward(Tensor x, const EncoderInput& input, Tape& tape) const {
+  Tensor main = all_.front().forward(std::move(x), input, tape.front());
+  if (all_.size() == 1) return main;
+  const auto parts = static_cast<std::int64_t>(all_.size());
+  Tensor sent(rank_, main.rows(), parts * main.columns());
+  const Matrix blocks{sent.view().data, parts * main.rows(), main.columns()};
+  rank_.kernels.zero(blocks);
+  rank_.kernels.scatter_add_rows(blocks, main, IndexTensor(rank_, every(main.rows(), parts, 0)));
+  for (std::int64_t c = 1; c < parts; ++c) {
+    Tensor& deep = tape[static_cast<std::size_t>(c)].sent;
+    rank_.kernels.scatter_add_rows(blocks, deep, IndexTensor(rank_, every(deep.rows(), parts, c)));
+    deep = {};
+  }
+  return sent;
+}
+
+Tensor Connectors::backward_input(const Tensor& d_out, Tape& tape) const {
+  if (all_.size() == 1) return all_.front().backward_input(d_out, tape.front());
+  const auto parts = static_cast<std::int64_t>(all_.size());
+  const ConstMatrix blocks{d_out.view().data, parts * d_out.rows(), d_out.columns() / parts};
+  for (std::int64_t c = 0; c < parts; ++c) {
+    Tensor& d_sent = tape[static_cast<std::size_t>(c)].sent;
+    d_sent = Tensor(rank_, d_out.rows(), blocks.columns);
+    rank_.kernels.gather_rows(d_sent, blocks, IndexTensor(rank_, every(d_out.rows(), parts, c)));
+  }
+  const Tensor d_main = std::move(tape.front().sent);
+  return all_.front().backward_input(d_main, tape.front());
+}
+
+void Connectors::add_backward(int layer, Tensor& d, Tape& tape) const {
+  const std::size_t c = connector_of(layer);
+  if (c == 0) return;
+  const Tensor d_sent = std::move(tape[c].sent);
+  rank_.kernels.add(d, all_[c].backward_input(d_sent, tape[c]));
+}
+
+void Connectors::backward_weight(Tape& tape) const {
+  for (std::size_t c = 0; c < all_.size(); ++c) all_[c].backward_weight(tape[c]);
+}
+
 TokenEmbedding::TokenEmbedding(const ModelSpec& model, ParameterStore& store, const RankContext& rank)
     : rank_(rank),
       store_(store),
       table_(store.find("llm.embedding")),
-      newline_(model.architecture && model.architecture->newline ? &store.find("llm.newline") : nullptr) {}
+      newline_(model.architecture && model.architecture->newline ? &store.find("llm.newline") : nullptr),
+      deep_(model.deep_features()) {}
 
 Tensor TokenEmbedding::forward(const Tensor& encoded, const LlmInput& input, TokenTape& tape) const {
   Kernels& kernels = rank_.kernels;
   tape.text_ids = IndexTensor(rank_, input.text_ids);
   tape.text_rows = IndexTensor(rank_, input.text_rows);
-  tape.encoded = IndexTensor(rank_, input.encoded);
+  tape.encoded = IndexTensor(rank_, multiples(input.encoded, 1 + deep_, 0));
   tape.encoded_rows = IndexTensor(rank_, input.encoded_rows);
   tape.encoder_rows = input.encoder_rows;
+  const ConstMatrix blocks{encoded.view().data, encoded.rows() * (1 + deep_), table_.columns};
+  if (deep_ > 0) {
+    tape.used = input.encoded;
+    tape.used_rows = input.encoded_rows;
+    for (int deep = 0; deep < deep_; ++deep) {
+      tape.deep.emplace_back(rank_, tape.encoded.size(), table_.columns);
+      kernels.gather_rows(tape.deep.back(), blocks,
+                          IndexTensor(rank_, multiples(input.encoded, 1 + deep_, 1 + deep)));
+    }
+  }
   Tensor text(rank_, tape.text_ids.size(), table_.columns);
   kernels.embedding(text, store_.weight(table_), tape.text_ids, table_.row_ranges.front().begin);
   if (!has_shards(rank_)) tp_sum(rank_, text, kEmbeddingParts);
@@ -177,7 +285,7 @@ Tensor TokenEmbedding::forward(const Tensor& encoded, const LlmInput& input, Tok
   // If text and encoder rows are summed together, only one rank adds the encoder's rows to its summand.
   if (!has_shards(rank_) || rank_.tp_rank == 0) {
     Tensor used(rank_, tape.encoded.size(), table_.columns);
-    kernels.gather_rows(used, encoded, tape.encoded);
+    kernels.gather_rows(used, blocks, tape.encoded);
     kernels.scatter_add_rows(x, used, tape.encoded_rows);
     if (newline_ != nullptr) {
       Tensor newlines(rank_, tape.newline_rows.size(), table_.columns);
@@ -186,6 +294,36 @@ Tensor TokenEmbedding::forward(const Tensor& encoded, const LlmInput& input, Tok
     }
   }
   return has_shards(rank_) ? tp_shard_sum(rank_, std::move(x), kEmbeddingParts) : std::move(x);
+}
+
+void TokenEmbedding::add_deep(int layer, Tensor& x, TokenTape& tape) const {
+  if (layer >= deep_) return;
+  Tensor& features = tape.deep[static_cast<std::size_t>(layer)];
+  if (!has_shards(rank_)) {
+    rank_.kernels.scatter_add_rows(x, features, tape.encoded_rows);
+  } else {
+    const std::int64_t first = rank_.tp_rank * x.rows();
+    std::vector<std::int32_t> from;
+    std::vector<std::int32_t> to;
+    for (std::size_t i = 0; i < tape.used_rows.size(); ++i) {
+      const std::int64_t row = tape.used_rows[i] - first;
+      if (row < 0 || row >= x.rows()) continue;
+      from.push_back(static_cast<std::int32_t>(i));
+      to.push_back(static_cast<std::int32_t>(row));
+    }
+    Tensor own(rank_, std::ssize(from), features.columns());
+    rank_.kernels.gather_rows(own, features, IndexTensor(rank_, std::move(from)));
+    rank_.kernels.scatter_add_rows(x, own, IndexTensor(rank_, std::move(to)));
+  }
+  features = {};
+}
+
+void TokenEmbedding::keep_deep_gradient(int layer, const Tensor& d, TokenTape& tape) const {
+  if (layer >= deep_) return;
+  tape.d_deep.resize(static_cast<std::size_t>(deep_));
+  Tensor& kept = tape.d_deep[static_cast<std::size_t>(layer)];
+  kept = Tensor(rank_, tape.encoded_rows.size(), table_.columns);
+  rank_.kernels.gather_rows(kept, AllRows(rank_, d, tape.rows, kEndRows), tape.encoded_rows);
 }
 
 Tensor TokenEmbedding::backward(const Tensor& d_held, TokenTape& tape) const {
@@ -205,9 +343,15 @@ Tensor TokenEmbedding::backward(const Tensor& d_held, TokenTape& tape) const {
   }
   Tensor d_used(rank_, tape.encoded.size(), table_.columns);
   kernels.gather_rows(d_used, d_out, tape.encoded_rows);
-  Tensor d_encoded(rank_, tape.encoder_rows, table_.columns);
-  kernels.zero(Matrix(d_encoded));
-  kernels.scatter_add_rows(d_encoded, d_used, tape.encoded);
+  Tensor d_encoded(rank_, tape.encoder_rows, (1 + deep_) * table_.columns);
+  const Matrix blocks{d_encoded.view().data, tape.encoder_rows * (1 + deep_), table_.columns};
+  kernels.zero(blocks);
+  kernels.scatter_add_rows(blocks, d_used, tape.encoded);
+  for (std::size_t deep = 0; deep < tape.d_deep.size(); ++deep) {
+    kernels.scatter_add_rows(
+        blocks, tape.d_deep[deep],
+        IndexTensor(rank_, multiples(tape.used, 1 + deep_, 1 + static_cast<std::int64_t>(deep))));
+  }
   tape = {};
   return d_encoded;
 }

@@ -18,7 +18,7 @@ namespace dflop {
 /// backward_input() and backward_weight(), it holds gradients instead of outputs and no longer has the
 /// connector's input and statistics.
 struct ConnectorTape {
-  NormTape norm;                  ///< of the rank's rows or, if rows are selected, of the joined rows
+  NormTape norm;                  ///< of the rank's rows or, if rows are joined first, of the joined rows
   Tensor input;                   ///< if there is no norm: the rows that it would get
   std::vector<Tensor> inputs;     ///< input of each linear layer except the first
   std::vector<Tensor> outputs;    ///< output of each linear layer, before its activation
@@ -26,13 +26,17 @@ struct ConnectorTape {
   RowMixer sent_back;             ///< maps gradients of sent rows to the connector's rows
   std::vector<Tensor> gradients;  ///< gradient of each linear layer's output
   std::int64_t rows = 0;          ///< number of input rows of all tp ranks together
+  Tensor sent;                    ///< used by Connectors: rows that wait to be sent, or their gradient
 };
 
-/// A Connector turns the encoder's output into the rows that are sent to the LLM. Its linear layers are
+/// A Connector turns the output of an encoder layer into rows for the LLM. Its linear layers are
 /// split over tp in pairs; if their number is odd, every rank holds the whole last layer.
 class Connector {
  public:
-  Connector(const ModelSpec& model, ParameterStore& store, const RankContext& rank);
+  /// Makes the connector of the encoder's last layer or, with `deep`, of the deep features with this index
+  /// (Architecture::deepstack). Those are joined before their norm.
+  Connector(const ModelSpec& model, ParameterStore& store, const RankContext& rank,
+            std::optional<int> deep = {});
 
   /// Takes the rows of the encoder's output that the rank holds, [rows, encoder width]. Every tp rank
   /// returns all rows to send, [rows, LLM width].
@@ -51,16 +55,47 @@ class Connector {
   };
 
   Joined first_input(const ConnectorTape& tape) const;
-  Tensor selected(const Tensor& x, const EncoderInput& input, ConnectorTape& tape) const;
+  Tensor selected_and_joined(const Tensor& x, const EncoderInput& input, ConnectorTape& tape) const;
   Tensor held_of(ConstMatrix all) const;
-  Tensor selected_backward(const Tensor& d_first, ConnectorTape& tape) const;
-  Tensor joined_backward(const Tensor& d_first, ConnectorTape& tape) const;
+  Tensor joined_first_backward(const Tensor& d_first, ConnectorTape& tape) const;
+  Tensor normed_first_backward(const Tensor& d_first, ConnectorTape& tape) const;
 
   ConnectorForm form_;
+  bool joins_first_;  ///< joins rows before the norm
   int joined_;
   const RankContext& rank_;
   std::optional<Norm> norm_;
   std::vector<Linear> linears_;
+};
+
+/// Connectors are the connector of the encoder's last layer, and those of deep features. Each row that they
+/// send has one part for each of them (ModelSpec::sent_width()).
+class Connectors {
+ public:
+  /// A Tape keeps one ConnectorTape for each connector, the main one first.
+  using Tape = std::vector<ConnectorTape>;
+
+  Connectors(const ModelSpec& model, ParameterStore& store, const RankContext& rank);
+
+  /// Starts a microbatch. Call it before the encoder's first layer.
+  void begin(Tape& tape) const;
+  /// Takes the output of an encoder layer, for deep features.
+  void take(int layer, const Tensor& x, const EncoderInput& input, Tape& tape) const;
+  /// Takes the output of the last layer and returns the rows to send. @see Connector::forward()
+  Tensor forward(Tensor x, const EncoderInput& input, Tape& tape) const;
+  /// Returns the gradient of forward()'s x.
+  Tensor backward_input(const Tensor& d_out, Tape& tape) const;
+  /// Adds to `d`, the gradient of an encoder layer's output, the gradient that its deep features pass back.
+  void add_backward(int layer, Tensor& d, Tape& tape) const;
+  void backward_weight(Tape& tape) const;
+
+ private:
+  /// Returns the index of the layer's connector; 0 if it has none.
+  std::size_t connector_of(int layer) const;
+
+  const RankContext& rank_;
+  std::vector<int> deepstack_;
+  std::vector<Connector> all_;
 };
 
 /// A TokenTape holds the data that a TokenEmbedding's backward needs for a microbatch.
@@ -69,6 +104,10 @@ struct TokenTape {
   IndexTensor text_rows;
   IndexTensor encoded;
   IndexTensor encoded_rows;
+  std::vector<std::int32_t> used;       ///< rows of `encoded` on the host, if there are deep features
+  std::vector<std::int32_t> used_rows;  ///< LLM rows of `used`
+  std::vector<Tensor> deep;             ///< deep features until they are added, for `used`
+  std::vector<Tensor> d_deep;           ///< their gradients, until the backward of the embedding
   IndexTensor newline_rows;
   std::int64_t encoder_rows = 0;
   std::int64_t rows = 0;
@@ -81,8 +120,12 @@ class TokenEmbedding {
   TokenEmbedding(const ModelSpec& model, ParameterStore& store, const RankContext& rank);
 
   /// Returns the LLM's input rows that this rank holds. `encoded` holds the encoder's tokens, [encoder_rows,
-  /// width].
+  /// ModelSpec::sent_width()].
   Tensor forward(const Tensor& encoded, const LlmInput& input, TokenTape& tape) const;
+  /// Adds deep features to the output of LLM layer `layer`, if that layer has some.
+  void add_deep(int layer, Tensor& x, TokenTape& tape) const;
+  /// Keeps the gradient of these features, from the gradient of the layer's output.
+  void keep_deep_gradient(int layer, const Tensor& d, TokenTape& tape) const;
   /// Returns the gradient of the encoder's tokens, adds to the table's gradient and frees the tape. This
   /// backward is not split into input and weight parts: the weight part only adds rows, which is cheap, but
   /// keeping the rows for later would take as much memory as a layer's input.
@@ -93,6 +136,7 @@ class TokenEmbedding {
   ParameterStore& store_;
   const Parameter& table_;
   const Parameter* newline_;
+  int deep_;  ///< number of deep features
 };
 
 /// An LmHeadTape holds the data that an LmHead's backward needs for a microbatch.

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "backend/model/row_mixer.hpp"
+
 namespace dflop {
 namespace {
 
@@ -34,14 +36,36 @@ std::vector<std::int32_t> zeros(std::int64_t count) {
   return std::vector<std::int32_t>(static_cast<std::size_t>(count), 0);
 }
 
-/// A PositionTable adds to each row the learned or fixed table row of its position.
+/// Returns the taps of the rows [begin, end), followed by empty rows up to `rows` rows.
+RowMix part_of(const RowMix& mix, Range part, std::int64_t rows) {
+  RowMix some;
+  for (std::int64_t row = part.begin; row < part.begin + rows; ++row) {
+    some.add_row();
+    if (row >= part.end) continue;
+    const auto r = static_cast<std::size_t>(row);
+    for (auto tap = static_cast<std::size_t>(mix.begin[r]); tap < static_cast<std::size_t>(mix.end[r]); ++tap)
+      some.add_tap(mix.index[tap], mix.weights[tap]);
+  }
+  return some;
+}
+
+/// A PositionTable adds to each row the learned or fixed table row of its position, or a mixture of rows.
 class PositionTable {
  public:
   PositionTable(const EncoderFront& front, ParameterStore& store, const RankContext& rank)
-      : store_(store), rank_(rank), table_(front.table > 0 ? &store.find("encoder.positions") : nullptr) {}
+      : store_(store),
+        rank_(rank),
+        spread_(front.spread_table),
+        table_(front.table > 0 ? &store.find("encoder.positions") : nullptr) {}
 
   void add_to(Tensor& rows, const EncoderInput& input, InputTape& tape) const {
     if (table_ == nullptr) return;
+    if (spread_) {
+      tape.table_mix = part_of(input.table_mix, own_rows(rank_, input.rows()), rows.rows());
+      const RowMixer mixer(rank_, tape.table_mix);
+      rank_.kernels.add(rows, mixer(rank_, store_.weight(*table_)));
+      return;
+    }
     const Range own = own_rows(rank_, input.rows());
     std::vector<std::int32_t> ids(static_cast<std::size_t>(rows.rows()), -1);  // -1: a padding row
     std::copy(input.table_rows.begin() + own.begin, input.table_rows.begin() + own.end, ids.begin());
@@ -52,13 +76,38 @@ class PositionTable {
   }
   void backward(const InputTape& tape) const {
     if (table_ == nullptr || table_->frozen) return;
+    if (spread_) return spread_backward(tape);
     rank_.kernels.embedding_backward(store_.gradient_to_add_to(rank_, *table_), tape.d_rows, tape.table_rows,
                                      0);
   }
 
  private:
+  /// Adds each row's gradient, times the tap's weight, to the table row of each of its taps. Taps are added
+  /// one after the other, because a call adds each of its rows to one table row.
+  void spread_backward(const InputTape& tape) const {
+    const RowMix& mix = tape.table_mix;
+    std::int32_t most = 0;
+    for (std::size_t row = 0; row < mix.begin.size(); ++row)
+      most = std::max(most, mix.end[row] - mix.begin[row]);
+    for (std::int32_t tap = 0; tap < most; ++tap) {
+      RowMix weighted;
+      std::vector<std::int32_t> ids;
+      for (std::size_t row = 0; row < mix.begin.size(); ++row) {
+        const auto at = static_cast<std::size_t>(mix.begin[row] + tap);
+        weighted.add_row();
+        const bool has = mix.begin[row] + tap < mix.end[row];
+        if (has) weighted.add_tap(static_cast<std::int64_t>(row), mix.weights[at]);
+        ids.push_back(has ? mix.index[at] : -1);
+      }
+      const RowMixer mixer(rank_, weighted);
+      rank_.kernels.embedding_backward(store_.gradient_to_add_to(rank_, *table_), mixer(rank_, tape.d_rows),
+                                       IndexTensor(rank_, std::move(ids)), 0);
+    }
+  }
+
   ParameterStore& store_;
   const RankContext& rank_;
+  bool spread_;
   const Parameter* table_;
 };
 

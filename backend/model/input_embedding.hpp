@@ -15,6 +15,7 @@ struct InputTape {
   Tensor values;           ///< input of the first linear layer
   Tensor d_rows;           ///< gradient of the embedding's output rows
   IndexTensor table_rows;  ///< per held row, its row in the position table
+  RowMix table_mix;        ///< per held row, its mixture of table rows, if the table is spread
   IndexTensor value_rows;  ///< held rows that are patches; empty if all are
   IndexTensor class_rows;  ///< held rows that are class rows
   NormTape norm;           ///< of the rows, if the front has a norm

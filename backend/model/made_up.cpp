@@ -147,6 +147,7 @@ std::shared_ptr<const EncoderSequence> MadeUpContents::encoder(const Sample& sam
   if (front.table > 0) {
     for (std::int64_t row = 0; row < made.rows; ++row) {
       made.table_rows.push_back(static_cast<std::int32_t>(row % front.table));
+      if (front.spread_table) made.table_mix.add_mean(row % front.table, row % front.table + 1);
     }
   }
   if (front.class_row) {

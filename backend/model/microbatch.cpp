@@ -50,6 +50,7 @@ EncoderInput BatchContent::encoder(int microbatch, int encoder_dp, bool values) 
     input.add_sequence(one.rows, one.positions, one.windows);
     append_from(input.value_rows, one.value_rows, input.value_offsets.back());
     append(input.table_rows, one.table_rows);
+    input.table_mix.append(one.table_mix, 0);
     if (values) {
       input.values.push_back(one.values);
       const std::int64_t patches = one.values.size() / front_values;

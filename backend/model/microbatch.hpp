@@ -22,6 +22,7 @@ struct EncoderInput : PackedRows {
   std::vector<std::int32_t> value_offsets{0};  ///< first patch or frame of each sequence, then the end
   std::vector<std::int32_t> value_rows;
   std::vector<std::int32_t> table_rows;
+  RowMix table_mix;                   ///< per row, its mixture of the position table's rows
   RowMix select;                      ///< makes the selected rows from the encoder's rows
   RowMix sent;                        ///< makes the sent rows from the connector's rows
   std::vector<std::int64_t> rows_to;  ///< number of rows for each dp rank of the LLM, in rank order

@@ -129,21 +129,40 @@ class Listing {
     if (front.norm) norm("encoder.front_norm", hidden, *front.norm, true);
   }
 
-  /// Adds the connector's norm and linear layers. Linear layers are split in pairs: the first by rows, the
-  /// second by columns. A last one without a partner is not split.
+  /// Adds the connector and the connectors of deep features.
+  void connectors(const ModelSpec& model) {
+    const ConnectorForm form = model.connector_form();
+    const std::size_t first = list_.size();
+    connector(model);
+    for (int deep = 0; deep < model.deep_features(); ++deep) {
+      const std::string name = deep_connector_name(deep);
+      if (form.norm) norm(name + ".norm", model.connector.widths.front(), *form.norm, false);
+      linears(name, model.connector);
+    }
+    // Qwen2-Audio's norm is the encoder's last one (audio_tower.layer_norm).
+    const bool has_own_norm =
+        form.norm && model.architecture && model.architecture->family == ModelFamily::qwen2_audio;
+    for (std::size_t i = first; i < list_.size(); ++i)
+      list_[i].connects = !has_own_norm || !list_[i].name.starts_with("encoder.norm");
+  }
+
+  /// Adds the connector's norm and linear layers.
   void connector(const ModelSpec& model) {
     const ConnectorSpec& spec = model.connector;
     const ConnectorForm form = model.connector_form();
-    std::size_t first = list_.size();
     if (form.norm) {
       norm("encoder.norm", form.selects ? spec.widths.front() : model.encoder.hidden, *form.norm,
            !form.selects);
-      // Qwen2-Audio's norm is the encoder's last one (audio_tower.layer_norm).
-      if (model.architecture && model.architecture->family == ModelFamily::qwen2_audio) first = list_.size();
     }
+    linears("connector", spec);
+  }
+
+  /// Adds a connector's linear layers. They are split in pairs: the first by rows, the second by columns. A
+  /// last one without a partner is not split.
+  void linears(const std::string& connector, const ConnectorSpec& spec) {
     const std::size_t linears = spec.widths.size() - 1;
     for (std::size_t i = 0; i < linears; ++i) {
-      const std::string name = "connector." + std::to_string(i);
+      const std::string name = connector + "." + std::to_string(i);
       if (i % 2 == 1) {
         after_activation(name, spec.widths[i + 1], spec.widths[i]);
         vector(name + ".bias", spec.widths[i + 1], Initial::zeros);
@@ -155,7 +174,6 @@ class Listing {
         vector(name + ".bias", spec.widths[i + 1], Initial::zeros);
       }
     }
-    for (; first < list_.size(); ++first) list_[first].connects = true;
   }
 
  private:
@@ -269,7 +287,7 @@ std::vector<Parameter> stage_parameter_list(const ModelSpec& model, const StageP
   for (int i = 0; i < stage.encoder_layers; ++i) {
     list.layer(model.encoder, "encoder.layers." + std::to_string(place.first_encoder_layer + i));
   }
-  if (stage.connector) list.connector(model);
+  if (stage.connector) list.connectors(model);
   const bool tied = model.llm.tied_embeddings;
   if (tied && stage.head && !stage.embedding && !model.architecture) {
     throw Error(ErrorKind::input, "model '" + model.name +
@@ -290,6 +308,10 @@ std::vector<Parameter> stage_parameter_list(const ModelSpec& model, const StageP
     if (!tied) list.by_rows("llm.head", {model.llm.vocabulary}, model.llm.hidden, Initial::normal);
   }
   return list.take();
+}
+
+std::string deep_connector_name(int deep) {
+  return "connector.deep." + std::to_string(deep);
 }
 
 void require_live(const ModelSpec& model) {
@@ -313,6 +335,22 @@ void require_split(const ModelSpec& model, int encoder_tp, int llm_tp) {
   llm.stage.embedding = llm.stage.head = true;
   if (model.encoder.layers > 0) stage_parameter_list(model, encoder, 0);
   stage_parameter_list(model, llm, 0);
+}
+
+void require_deep_features(const ModelSpec& model, const std::vector<Stage>& stages) {
+  const int deep = model.deep_features();
+  for (const Stage& stage : stages) {
+    if (deep == 0) return;
+    require(stage.encoder_layers == 0 || stage.encoder_layers == model.encoder.layers, model,
+            "expected all " + std::to_string(model.encoder.layers) +
+                " encoder layers on one stage, because several of them feed the LLM, found " +
+                std::to_string(stage.encoder_layers));
+    require(
+        !stage.embedding || stage.llm_layers >= deep, model,
+        "expected at least " + std::to_string(deep) +
+            " layers on the LLM's first stage, because the encoder's features are added after them, found " +
+            std::to_string(stage.llm_layers));
+  }
 }
 
 bool is_splittable(const ModelSpec& model, int encoder_tp, int llm_tp) {

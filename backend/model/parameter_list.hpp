@@ -92,6 +92,9 @@ std::vector<StagePlace> stage_places(const std::vector<Stage>& stages);
 std::vector<Parameter> stage_parameter_list(const ModelSpec& model, const StagePlace& place, int tp_rank,
                                             int row_alignment = 1);
 
+/// Returns the name of the connector of the deep features with this index (Architecture::deepstack).
+std::string deep_connector_name(int deep);
+
 /// Checks that live runs can compute a model.
 /// @throws Error (input) that names the unsupported part, such as a missing connector, a connector whose
 /// widths differ from encoder and LLM, or a head size that rotary positions cannot split into pairs.
@@ -100,6 +103,10 @@ void require_live(const ModelSpec& model);
 /// Checks that encoder and LLM can be split over `encoder_tp` and `llm_tp` ranks. @throws what
 /// stage_parameter_list() throws
 void require_split(const ModelSpec& model, int encoder_tp, int llm_tp);
+/// Checks that a plan's stages can pass on deep features (Architecture::deepstack): one stage has the whole
+/// encoder, and the first LLM stage has the layers to which features are added.
+/// @throws Error (input) that names the layers
+void require_deep_features(const ModelSpec& model, const std::vector<Stage>& stages);
 /// Returns whether require_split() accepts these tp sizes.
 bool is_splittable(const ModelSpec& model, int encoder_tp, int llm_tp);
 

@@ -13,6 +13,10 @@ int layer_of(const std::string& parameter, const std::string& module) {
   return parameter.starts_with(before) ? std::stoi(parameter.substr(before.size())) : -1;
 }
 
+bool is_llm(const std::string& parameter) {
+  return parameter.starts_with("llm.");
+}
+
 }  // namespace
 
 StageModule::StageModule(const ModelSpec& model, const StagePlace& place, int shards, int shard,
@@ -29,7 +33,7 @@ StageModule::StageModule(const ModelSpec& model, const StagePlace& place, int sh
       llm_(model.llm, place.stage.recomputation, "llm", place.first_llm_layer, place.stage.llm_layers, store_,
            rank) {
   if (place.patches) input_ = make_input_embedding(model, store_, rank);
-  if (place.stage.connector) connector_.emplace(model, store_, rank);
+  if (place.stage.connector) connectors_.emplace(model, store_, rank);
   if (place.stage.embedding) embedding_.emplace(model, store_, rank);
   if (place.stage.head) head_.emplace(model, store_, rank);
 }
@@ -43,8 +47,8 @@ std::int64_t StageModule::input_rows(const StageInput& input) const {
 std::int64_t StageModule::output_rows(const StageInput& input) const {
   if (head_) return 0;
   if (place_.stage.llm_layers > 0) return held_rows(rank_, input.llm->rows());
-  return connector_ ? static_cast<std::int64_t>(input.encoder->sent.rows())
-                    : held_rows(rank_, input.encoder->rows());
+  return connectors_ ? static_cast<std::int64_t>(input.encoder->sent.rows())
+                     : held_rows(rank_, input.encoder->rows());
 }
 
 void StageModule::prepare(const StageInput& input) const {
@@ -55,8 +59,19 @@ void StageModule::prepare(const StageInput& input) const {
 Tensor StageModule::encode(Tensor in, const EncoderInput& input, StageTape& tape) const {
   tape.encoder.sequences = encoder_packer_(rank_, input);
   if (input_) in = input_->forward(input, tape.input);
-  Tensor x = encoder_.forward(std::move(in), tape.encoder);
-  return connector_ ? connector_->forward(std::move(x), input, tape.connector) : std::move(x);
+  if (connectors_) connectors_->begin(tape.connectors);
+  Tensor x = encoder_.forward(std::move(in), tape.encoder, take_deep(input, tape));
+  return connectors_ ? connectors_->forward(std::move(x), input, tape.connectors) : std::move(x);
+}
+
+LayerHook StageModule::take_deep(const EncoderInput& input, StageTape& tape) const {
+  if (!connectors_ || model_.deep_features() == 0) return {};
+  return [this, &input, &tape](int layer, Tensor& x) { connectors_->take(layer, x, input, tape.connectors); };
+}
+
+LayerHook StageModule::add_deep(TokenTape& tape) const {
+  if (!embedding_ || model_.deep_features() == 0) return {};
+  return [this, &tape](int layer, Tensor& x) { embedding_->add_deep(layer, x, tape); };
 }
 
 Tensor StageModule::forward(Tensor in, const StageInput& input, Sums loss, StageTape& tape) const {
@@ -64,7 +79,7 @@ Tensor StageModule::forward(Tensor in, const StageInput& input, Sums loss, Stage
   if (place_.stage.llm_layers == 0) return x;
   tape.llm.sequences = llm_packer_(rank_, *input.llm);
   if (embedding_) x = embedding_->forward(x, *input.llm, tape.embedding);
-  x = llm_.forward(std::move(x), tape.llm);
+  x = llm_.forward(std::move(x), tape.llm, add_deep(tape.embedding));
   if (!head_) return x;
   head_->forward(std::move(x), *input.llm, input.token_weight, loss, tape.head, input.turns_back);
   return {};
@@ -75,18 +90,22 @@ Tensor StageModule::logits(const Tensor& encoded, const LlmInput& input,
   StageTape tape;
   tape.llm.sequences = llm_packer_(rank_, input);
   Tensor x = embedding_->forward(encoded, input, tape.embedding);
-  return head_->logits(llm_.forward(std::move(x), tape.llm), input.rows(), std::move(rows));
+  return head_->logits(llm_.forward(std::move(x), tape.llm, add_deep(tape.embedding)), input.rows(),
+                       std::move(rows));
 }
 
 /// Returns the value from which on gradients are complete when a backward has reached a layer. Gradients that
 /// are summed over tp are complete only after the whole backward; they are stored before all others.
 std::int64_t StageModule::complete_from(bool encoder, int layer) const {
+  const bool has_deep =
+      model_.deep_features() > 0;  // then connectors are complete after the encoder's layers
   std::int64_t from = 0;
   for (const Parameter& parameter : store_.list()) {
     const std::string& name = parameter.name;
-    const bool is_complete = encoder ? !name.starts_with("encoder.") || name.starts_with("encoder.norm") ||
-                                           layer_of(name, "encoder") >= layer
-                                     : name == "llm.head" || layer_of(name, "llm") >= layer;
+    const bool of_connector = name.starts_with("connector.") || name.starts_with("encoder.norm");
+    const bool is_complete =
+        encoder ? (of_connector && !has_deep) || is_llm(name) || layer_of(name, "encoder") >= layer
+                : name == "llm.head" || layer_of(name, "llm") >= layer;
     if (!is_complete || parameter.by_held_rows || parameter.by_heads) {
       from = std::max(from, parameter.offset + parameter.padded_count());
     }
@@ -103,11 +122,19 @@ std::function<void(int)> StageModule::after_layers(bool encoder, const Completed
 Tensor StageModule::encode_backward(Tensor d_out, bool weights, StageTape& tape,
                                     const Completed& completed) const {
   Tensor d = std::move(d_out);
-  if (connector_) {
-    d = connector_->backward_input(d, tape.connector);
-    if (weights) connector_->backward_weight(tape.connector);
+  LayerHook add_deep_gradient;
+  if (connectors_) {
+    d = connectors_->backward_input(d, tape.connectors);
+    if (model_.deep_features() > 0) {
+      add_deep_gradient = [&](int layer, Tensor& of) {
+        connectors_->add_backward(layer, of, tape.connectors);
+      };
+    }
   }
-  d = encoder_.backward(std::move(d), weights, tape.encoder, after_layers(true, completed));
+  if (weights && connectors_ && !add_deep_gradient) connectors_->backward_weight(tape.connectors);
+  d = encoder_.backward(std::move(d), weights, tape.encoder, after_layers(true, completed),
+                        add_deep_gradient);
+  if (weights && add_deep_gradient) connectors_->backward_weight(tape.connectors);
   if (!input_) return d;
   tape.input.d_rows = std::move(d);
   if (weights) input_->backward_weight(tape.input);
@@ -120,7 +147,13 @@ Tensor StageModule::turn_back(Tensor d_out, bool weights, StageTape& tape, const
     d = head_->backward_input(tape.head);
     if (weights) head_->backward_weight(tape.head);
   }
-  d = llm_.backward(std::move(d), weights, tape.llm, after_layers(false, completed));
+  LayerHook keep_deep_gradient;
+  if (embedding_ && model_.deep_features() > 0) {
+    keep_deep_gradient = [&](int layer, Tensor& of) {
+      embedding_->keep_deep_gradient(layer, of, tape.embedding);
+    };
+  }
+  d = llm_.backward(std::move(d), weights, tape.llm, after_layers(false, completed), keep_deep_gradient);
   if (embedding_) d = embedding_->backward(d, tape.embedding);
   return encoder_.empty() ? std::move(d) : encode_backward(std::move(d), weights, tape, completed);
 }
@@ -141,7 +174,7 @@ Tensor StageModule::backward_input(Tensor d_out, StageTape& tape) const {
 void StageModule::backward_weight(StageTape& tape) const {
   if (head_) head_->backward_weight(tape.head);
   llm_.backward_weight(tape.llm);
-  if (connector_) connector_->backward_weight(tape.connector);
+  if (connectors_) connectors_->backward_weight(tape.connectors);
   encoder_.backward_weight(tape.encoder);
   if (input_) input_->backward_weight(tape.input);
   tape = {};

@@ -25,7 +25,7 @@ struct StageInput {
 struct StageTape {
   InputTape input;
   StackTape encoder;
-  ConnectorTape connector;
+  Connectors::Tape connectors;
   TokenTape embedding;
   StackTape llm;
   LmHeadTape head;
@@ -49,11 +49,13 @@ class StageModule {
   /// stage and sends to the next stage. Between encoder and LLM, the activations have all rows; between two
   /// stages of the same module, only the rows that the rank holds.
   std::int64_t input_columns() const {
-    return place_.stage.encoder_layers > 0 ? model_.encoder.hidden : model_.llm.hidden;
+    if (place_.stage.encoder_layers > 0) return model_.encoder.hidden;
+    return embedding_ ? model_.sent_width() : model_.llm.hidden;
   }
   std::int64_t input_rows(const StageInput& input) const;
   std::int64_t output_columns() const {
-    return connector_ || place_.stage.llm_layers > 0 ? model_.llm.hidden : model_.encoder.hidden;
+    if (place_.stage.llm_layers > 0) return model_.llm.hidden;
+    return connectors_ ? model_.sent_width() : model_.encoder.hidden;
   }
   std::int64_t output_rows(const StageInput& input) const;
 
@@ -81,6 +83,9 @@ class StageModule {
   /// Runs a backward layer by layer: only its input part or, with `weights`, also each layer's weight part,
   /// so that each layer frees its memory at once.
   Tensor turn_back(Tensor d_out, bool weights, StageTape& tape, const Completed& completed) const;
+  /// These hooks take deep features from encoder layers, and add them to LLM layers.
+  LayerHook take_deep(const EncoderInput& input, StageTape& tape) const;
+  LayerHook add_deep(TokenTape& tape) const;
   Tensor encode(Tensor in, const EncoderInput& input, StageTape& tape) const;
   Tensor encode_backward(Tensor d_out, bool weights, StageTape& tape, const Completed& completed) const;
   std::function<void(int)> after_layers(bool encoder, const Completed& completed) const;
@@ -94,7 +99,7 @@ class StageModule {
   mutable SequencePacker llm_packer_;
   std::unique_ptr<InputEmbedding> input_;
   TransformerStack encoder_;
-  std::optional<Connector> connector_;
+  std::optional<Connectors> connectors_;
   std::optional<TokenEmbedding> embedding_;
   TransformerStack llm_;
   std::optional<LmHead> head_;

@@ -254,17 +254,20 @@ TransformerStack::TransformerStack(const TransformerSpec& spec, Recomputation re
   }
 }
 
-Tensor TransformerStack::forward(Tensor x, StackTape& tape) const {
+Tensor TransformerStack::forward(Tensor x, StackTape& tape, const LayerHook& seen) const {
   tape.layers.resize(layers_.size());
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     x = layers_[i].forward(std::move(x), tape.sequences, tape.layers[i]);
+    if (seen) seen(static_cast<int>(i), x);
   }
   return x;
 }
 
 Tensor TransformerStack::backward(Tensor d_out, bool weights, StackTape& tape,
-                                  const std::function<void(int layer)>& after) const {
+                                  const std::function<void(int layer)>& after,
+                                  const LayerHook& before) const {
   for (std::size_t i = layers_.size(); i-- > 0;) {
+    if (before) before(static_cast<int>(i), d_out);
     d_out = layers_[i].backward_input(std::move(d_out), tape.sequences, tape.layers[i]);
     weights ? layers_[i].backward_weight(tape.layers[i]) : tape.layers[i].drop_gathered();
     if (after) after(static_cast<int>(i));

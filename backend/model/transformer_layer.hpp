@@ -180,6 +180,10 @@ struct StackTape {
   std::vector<LayerTape> layers;
 };
 
+/// A LayerHook is called with the index of a layer in its stack and with its output, or the gradient of its
+/// output, which it may change.
+using LayerHook = std::function<void(int layer, Tensor& tensor)>;
+
 /// A TransformerStack has the layers of one module that a stage holds.
 class TransformerStack {
  public:
@@ -189,12 +193,14 @@ class TransformerStack {
                    int first, int count, ParameterStore& store, const RankContext& rank);
 
   bool empty() const { return layers_.empty(); }
-  Tensor forward(Tensor x, StackTape& tape) const;
+  /// Returns the output of the last layer. If `seen` is set, calls it after each layer.
+  Tensor forward(Tensor x, StackTape& tape, const LayerHook& seen = {}) const;
   /// Returns the gradient of the input. With `weights`, each layer also adds to the gradients of its
   /// parameters right away and then frees its tape; without, backward_weight() does this later. If `after`
-  /// is set, calls it after each layer, with the layer's index in the stack.
+  /// is set, calls it after each layer, with the layer's index in the stack; if `before` is set, calls it
+  /// before each layer.
   Tensor backward(Tensor d_out, bool weights, StackTape& tape,
-                  const std::function<void(int layer)>& after = {}) const;
+                  const std::function<void(int layer)>& after = {}, const LayerHook& before = {}) const;
   void backward_weight(StackTape& tape) const {
     for (std::size_t i = layers_.size(); i-- > 0;) layers_[i].backward_weight(tape.layers[i]);
   }

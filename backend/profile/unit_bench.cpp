@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::int64_t kShortLength = 16;  // of the sequences used for linear parts
 constexpr std::int64_t kFlushes = 4;       // cache sizes to write to flush the cache
+constexpr std::int64_t kTableTaps = 4;     // of bilinear interpolation
 
 /// Returns a stage with one layer of each module and all other parts of a model.
 StagePlace all_units(const ModelSpec& model, int tp) {
@@ -54,6 +55,10 @@ EncoderInput front_input(const ModelSpec& model, std::int64_t rows, DType dtype)
   for (std::int64_t row = 0; row < rows; ++row) {
     if (front.class_row) input.value_rows.push_back(static_cast<std::int32_t>(row - 1));
     if (front.table > 0) input.table_rows.push_back(static_cast<std::int32_t>(row % front.table));
+    if (!front.spread_table) continue;
+    input.table_mix.add_row();
+    for (std::int64_t tap = 0; tap < kTableTaps; ++tap)
+      input.table_mix.add_tap((row + tap) % front.table, 1.0 / kTableTaps);
   }
   return input;
 }
@@ -114,7 +119,7 @@ UnitBench::UnitBench(const ModelSpec& model, std::uint64_t seed, const RankConte
       end_(rank.device.make_event()) {
   if (model.encoder.layers > 0) {
     input_ = make_input_embedding(model, store_, rank);
-    connector_.emplace(model, store_, rank);
+    connectors_.emplace(model, store_, rank);
   }
   store_.begin_gradients();
   rank.kernels.zero(Sums(loss_));
@@ -124,7 +129,7 @@ UnitBench::UnitBench(const ModelSpec& model, std::uint64_t seed, const RankConte
 /// Makes random values for all tensors of `rows` rows, unless there are enough already, because the host
 /// needs longer to make them than a device needs for a pass.
 void UnitBench::reserve_values(std::int64_t rows) {
-  std::int64_t widest = std::max(model_.llm.hidden, model_.encoder.hidden);
+  std::int64_t widest = std::max<std::int64_t>(model_.sent_width(), model_.encoder.hidden);
   for (const TransformerSpec* spec : {&model_.llm, &model_.encoder}) {
     if (spec->layers > 0) widest = std::max(widest, attention_shape(*spec, rank_).qkv_columns());
   }
@@ -271,21 +276,30 @@ UnitBench::Passes<UnitBench::AttentionTape> UnitBench::attention(const Transform
           nullptr};
 }
 
-UnitBench::Passes<ConnectorTape> UnitBench::connector(std::int64_t tokens) {
+UnitBench::Passes<Connectors::Tape> UnitBench::connector(std::int64_t tokens) {
+  using Tape = Connectors::Tape;
   const int merge = model_.connector.merge;
+  const std::vector<int> deepstack =
+      model_.architecture ? model_.architecture->deepstack : std::vector<int>();
   return {[this, tokens] { return random_held(tokens, model_.encoder.hidden); },
-          [this, input = connector_input(model_, tokens)](Tensor& x, ConnectorTape& tape) {
-            return connector_->forward(std::move(x), input, tape);
+          [this, deepstack, input = connector_input(model_, tokens)](Tensor& x, Tape& tape) {
+            connectors_->begin(tape);
+            for (const int layer : deepstack) connectors_->take(layer, x, input, tape);
+            return connectors_->forward(std::move(x), input, tape);
           },
-          [this, tokens, merge](ConnectorTape&) { return random_tensor(tokens / merge, model_.llm.hidden); },
-          [this](Tensor& d_out, ConnectorTape& tape) { return connector_->backward_input(d_out, tape); },
-          [this](ConnectorTape& tape) { connector_->backward_weight(tape); }};
+          [this, tokens, merge](Tape&) { return random_tensor(tokens / merge, model_.sent_width()); },
+          [this, deepstack](Tensor& d_out, Tape& tape) {
+            Tensor d = connectors_->backward_input(d_out, tape);
+            for (const int layer : deepstack) connectors_->add_backward(layer, d, tape);
+            return d;
+          },
+          [this](Tape& tape) { connectors_->backward_weight(tape); }};
 }
 
 UnitBench::Passes<TokenTape> UnitBench::embedding(std::int64_t tokens) {
   const LlmInput input = llm_input(model_, tokens);
   return {
-      [this, rows = input.encoder_rows] { return random_tensor(rows, model_.llm.hidden); },
+      [this, rows = input.encoder_rows] { return random_tensor(rows, model_.sent_width()); },
       [this, input](Tensor& encoded, TokenTape& tape) { return embedding_.forward(encoded, input, tape); },
       [this, tokens](TokenTape&) { return random_held(tokens, model_.llm.hidden); },
       [this](Tensor& d_out, TokenTape& tape) { return embedding_.backward(d_out, tape); }, nullptr};

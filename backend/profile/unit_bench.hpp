@@ -74,7 +74,7 @@ class UnitBench {
   Passes<LayerTape> layer(const std::string& module, const TransformerSpec& spec, Recomputation mode,
                           std::int64_t tokens);
   Passes<AttentionTape> attention(const TransformerSpec& spec, std::int64_t tokens, std::int64_t length);
-  Passes<ConnectorTape> connector(std::int64_t tokens);
+  Passes<Connectors::Tape> connector(std::int64_t tokens);
   Passes<TokenTape> embedding(std::int64_t tokens);
   Passes<LmHeadTape> head(std::int64_t tokens);
 
@@ -99,8 +99,8 @@ class UnitBench {
   ParameterStore store_;
   SequencePacker encoder_packer_;
   SequencePacker llm_packer_;
-  std::unique_ptr<InputEmbedding> input_;  ///< null if there is no encoder; connector_ is then empty
-  std::optional<Connector> connector_;
+  std::unique_ptr<InputEmbedding> input_;  ///< null if there is no encoder; connectors_ is then empty
+  std::optional<Connectors> connectors_;
   TokenEmbedding embedding_;
   LmHead head_;
   SumTensor loss_;

@@ -22,6 +22,7 @@ struct EncoderSequence {
   HostValues values;      ///< of all patches or frames, EncoderFront::values for each; empty unless requested
   std::vector<std::int32_t> value_rows;  ///< per row, its patch; -1: the class row. Empty: row i is patch i
   std::vector<std::int32_t> table_rows;  ///< per row, its row in the position table, if there is one
+  RowMix table_mix;                      ///< instead of table_rows, per row, if EncoderFront::spread_table
   std::vector<std::int32_t> positions;   ///< per row and axis, for rotary positions
   std::vector<std::int32_t> windows;     ///< offsets of attention windows, if any
   RowMix select;                         ///< of the encoder's rows, if the connector selects rows

@@ -172,7 +172,7 @@ class Lowering {
 
   Bytes output_bytes(const EncoderShare& share, int e, int d) const {
     const std::int64_t tokens = share.output_tokens[static_cast<std::size_t>(e) * plan_.llm.dp + d];
-    return {tokens * model_.llm.hidden * kActivationBytes};
+    return {tokens * model_.sent_width() * kActivationBytes};
   }
 
   void add_direct_flows(const EncoderShare& share, Boundary& boundary) const {
@@ -211,7 +211,7 @@ class Lowering {
     if (program_.stages[s].llm_layers > 0) {
       return Bytes{program_.works[work].llm.tokens * model_.llm.hidden * per_element};
     }
-    return Bytes{output_tokens_[work] * model_.llm.hidden *
+    return Bytes{output_tokens_[work] * model_.sent_width() *
                  per_element};  // encoder ends at s, LLM starts at s + 1
   }
 

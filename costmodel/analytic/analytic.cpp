@@ -151,7 +151,8 @@ PassTimes AnalyticCostModel::encoder_times(const Processor& gpu, const Stage& st
   if (!trained.encoder) times = {times.forward, Seconds(0), Seconds(0)};
   if (stage.connector) {
     const double tokens = connector_tokens(model_, work);
-    times += connector(gpu, model_, work, stage.tp, trained);
+    for (int c = 0; c <= model_.deep_features(); ++c)
+      times += connector(gpu, model_, work, stage.tp, trained);
     times.forward += tensor_all_reduce(gpu, stage, tokens, model_.connector.widths.back());
     if (trained.encoder || (trained.connector && model_.has_connector_norm()))
       times.backward_input += tensor_all_reduce(gpu, stage, tokens, model_.connector.widths.front());

@@ -131,7 +131,7 @@ std::int64_t connector_kept(const ModelSpec& model, const Stage& stage, const Wo
       ((model.has_connector_norm() ? 1 : 0) + inputs) * connector_tensor(spec, 0, stage, tokens);
   for (std::size_t i = 1; i + 1 < spec.widths.size(); ++i)
     bytes += (1 + inputs) * connector_tensor(spec, i, stage, tokens);
-  return bytes;
+  return (1 + model.deep_features()) * bytes;
 }
 
 /// Returns the size of two adjacent tensors, or their gradients, and a gathered input.

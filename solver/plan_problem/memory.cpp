@@ -273,7 +273,7 @@ EncoderApart encoder_apart(const Plan& plan, const ModelSpec& model, std::span<c
     for (int e = 0; e < plan.encoder.dp; ++e) encoder.works[e][j].encoder = share.work[e];
     const std::int64_t tokens =
         std::accumulate(share.output_tokens.begin(), share.output_tokens.end(), std::int64_t{0});
-    encoder.outputs.push_back({tokens * model.llm.hidden * kBf16Bytes});
+    encoder.outputs.push_back({tokens * model.sent_width() * kBf16Bytes});
   }
   return encoder;
 }

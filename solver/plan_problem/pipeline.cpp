@@ -483,7 +483,9 @@ class Builder {
     const bool inside_encoder = stages_[boundary + 1].encoder_layers > 0;
     const bool inside_llm = !inside_encoder && stages_[boundary].llm_layers > 0;
     const std::size_t tokens = inside_encoder ? kEncoderTokens : inside_llm ? kLlmTokens : kOutputTokens;
-    const int hidden = inside_encoder ? model_.encoder.hidden : model_.llm.hidden;
+    const std::int64_t hidden = inside_encoder ? model_.encoder.hidden
+                                : inside_llm   ? model_.llm.hidden
+                                               : model_.sent_width();
     Mix mix(values_.size());
     mix[tokens] = link.per_byte * static_cast<double>(hidden * kBf16Bytes);
     const bool of_microbatch = apart_ && inside_encoder;

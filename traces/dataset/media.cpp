@@ -255,6 +255,33 @@ MediumContent internvl_picture(const Architecture& architecture, std::int64_t ti
   return medium;
 }
 
+namespace {
+
+/// Adds a patch's mixture of a square table's rows. The corners of the grid of patches are the corners of the
+/// table (transformers modeling_qwen3_vl.py, fast_pos_embed_interpolate).
+void add_spread(RowMix& mix, std::int64_t table, const PatchGrid& grid, std::int64_t row,
+                std::int64_t column) {
+  const std::int64_t side = std::llround(std::sqrt(static_cast<double>(table)));
+  const auto taps = [&](std::int64_t at, std::int64_t of) {
+    const double place =
+        static_cast<double>(at * (side - 1)) / static_cast<double>(std::max<std::int64_t>(of - 1, 1));
+    const auto first = static_cast<std::int64_t>(place);
+    const double second = place - static_cast<double>(first);
+    return LineTaps{{first, std::min(first + 1, side - 1)}, {1 - second, second}};
+  };
+  const LineTaps down = taps(row, grid.rows);
+  const LineTaps across = taps(column, grid.columns);
+  mix.add_row();
+  for (std::size_t a = 0; a < 2; ++a) {
+    for (std::size_t b = 0; b < 2; ++b) {
+      const double weight = down.weight[a] * across.weight[b];
+      if (weight != 0) mix.add_tap(down.place[a] * side + across.place[b], weight);
+    }
+  }
+}
+
+}  // namespace
+
 MediumContent qwen_picture(const Architecture& architecture, const PatchGrid& grid,
                            std::span<const float> values, std::optional<double> seconds_per_slot) {
   const PictureGeometry& picture = architecture.picture;
@@ -285,8 +312,12 @@ MediumContent qwen_picture(const Architecture& architecture, const PatchGrid& gr
       const std::int64_t group = row * merged.columns + column;
       place_of[static_cast<std::size_t>(group)] = place++;
       for (std::int64_t inside = 0; inside < square; ++inside) {
-        sequence.positions.push_back(static_cast<std::int32_t>(row * merge + inside / merge));
-        sequence.positions.push_back(static_cast<std::int32_t>(column * merge + inside % merge));
+        const std::int64_t patch_row = row * merge + inside / merge;
+        const std::int64_t patch_column = column * merge + inside % merge;
+        sequence.positions.push_back(static_cast<std::int32_t>(patch_row));
+        sequence.positions.push_back(static_cast<std::int32_t>(patch_column));
+        if (architecture.front.spread_table)
+          add_spread(sequence.table_mix, architecture.front.table, grid, patch_row, patch_column);
       }
       if (values.empty()) return;
       const auto from = values.begin() + (slot * merged.rows * merged.columns + group) * square * per_patch;

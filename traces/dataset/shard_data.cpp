@@ -126,6 +126,7 @@ std::string_view media_family(const ModelSpec& model) {
     case ModelFamily::llava_onevision:
       return "llava-ov";
     case ModelFamily::qwen2_vl:
+    case ModelFamily::qwen3_vl:
       return "qwen2-vl";
     case ModelFamily::qwen2_5_vl:
       return "qwen2.5-vl";

@@ -21,6 +21,7 @@ ModelSpec read_family(const Config& root, ModelFamily family) {
       return read_llava(root, family);
     case ModelFamily::qwen2_vl:
     case ModelFamily::qwen2_5_vl:
+    case ModelFamily::qwen3_vl:
       return read_qwen_vl(root, family);
     case ModelFamily::internvl:
       return read_internvl(root);

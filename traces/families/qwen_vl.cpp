@@ -1,4 +1,5 @@
 // Qwen2-VL, Qwen2.5-VL and Qwen3-VL see pictures of any size as patches with 2-D rotary positions.
+#include <cmath>
 #include <vector>
 
 #include "traces/families/config.hpp"
@@ -9,7 +10,8 @@ namespace {
 /// Reads the sizes of the encoder. In Qwen2-VL, "hidden_size" is the LLM's width.
 TransformerSpec read_sizes(const Config& vision, ModelFamily family) {
   if (family != ModelFamily::qwen2_vl) {
-    return read_encoder(vision, "qwen2.5-vl-vit", "depth", "hidden_size", "intermediate_size", "num_heads");
+    const char* name = family == ModelFamily::qwen3_vl ? "qwen3-vl-vit" : "qwen2.5-vl-vit";
+    return read_encoder(vision, name, "depth", "hidden_size", "intermediate_size", "num_heads");
   }
   TransformerSpec spec = read_encoder(vision, "qwen2-vl-vit", "depth", "embed_dim", "embed_dim", "num_heads");
   spec.ffn = static_cast<int>(spec.hidden * vision.number("mlp_ratio", 4));
@@ -41,6 +43,22 @@ void read_windows(const Config& vision, TransformerSpec& encoder, LayerForm& for
   picture.window = window / cell;
 }
 
+/// Reads Qwen3-VL's square table of positions, and the layers that also feed the LLM.
+void read_qwen3(const Config& vision, const ModelSpec& model, Architecture& of) {
+  of.front.bias = true;
+  of.front.table = vision.size("num_position_embeddings", {}, kMaxConfigWidth);
+  of.front.spread_table = true;
+  const auto side = static_cast<std::int64_t>(std::sqrt(static_cast<double>(of.front.table)));
+  if (side * side != of.front.table) vision.at("num_position_embeddings").refuse_type("the square of a side");
+  const JsonValue layers = vision.at("deepstack_visual_indexes");
+  for (const std::int64_t layer : layers.integers(0, model.encoder.layers - 1)) {
+    if (!of.deepstack.empty() && layer <= of.deepstack.back()) layers.refuse_type("increasing layers");
+    of.deepstack.push_back(static_cast<int>(layer));
+  }
+  if (model.deep_features() > model.llm.layers)
+    layers.refuse_type("at most as many layers as the LLM has, {}", model.llm.layers);
+}
+
 }  // namespace
 
 ModelSpec read_qwen_vl(const Config& root, ModelFamily family) {
@@ -66,7 +84,8 @@ ModelSpec read_qwen_vl(const Config& root, ModelFamily family) {
     form.norm = NormKind::rms;
     form.activation = Activation::swiglu;
   } else {
-    form.activation = read_gelu(vision, "hidden_act", "quick_gelu");
+    form.activation =
+        read_gelu(vision, "hidden_act", family == ModelFamily::qwen2_vl ? "quick_gelu" : "gelu_pytorch_tanh");
   }
   const int pairs = model.encoder.head_dim / 4;
   form.rotary = Rotary{.base = read_base(vision), .sections = {pairs, pairs}, .sections_restart = true};
@@ -85,9 +104,11 @@ ModelSpec read_qwen_vl(const Config& root, ModelFamily family) {
   of.connector.epsilon = 1e-6;
   of.connector.activation = Activation::gelu_erf;
   const int merged = model.encoder.hidden * of.picture.merge * of.picture.merge;
-  const int out = windows ? vision.size("out_hidden_size", model.llm.hidden, kMaxConfigWidth)
-                          : vision.size("hidden_size", {}, kMaxConfigWidth);
+  const int out = family == ModelFamily::qwen2_vl
+                      ? vision.size("hidden_size", {}, kMaxConfigWidth)
+                      : vision.size("out_hidden_size", model.llm.hidden, kMaxConfigWidth);
   model.connector = {{merged, merged, out}, of.picture.merge * of.picture.merge};
+  if (family == ModelFamily::qwen3_vl) read_qwen3(vision, model, of);
   of.image_token = root.token("image_token_id", "image_token_index");
   of.video_token = root.token("video_token_id", "video_token_index");
   return model;

@@ -49,9 +49,16 @@ LlavaProcessor llava_processor(const PictureGeometry& picture, bool is_next,
   return processor;
 }
 
-QwenProcessor qwen_processor(const PictureGeometry& picture, const std::optional<std::string>& json,
+/// Without a file, Qwen3-VL has the settings of its released models.
+QwenProcessor qwen_processor(const ModelSpec& model, const std::optional<std::string>& json,
                              const std::string& file) {
+  const PictureGeometry& picture = model.architecture->picture;
   QwenProcessor processor;
+  if (model.architecture->family == ModelFamily::qwen3_vl) {
+    processor.min_pixels = 256 * 256;
+    processor.max_pixels = 4096 * 4096;
+    processor.scale.mean = processor.scale.deviation = {0.5, 0.5, 0.5};
+  }
   processor.patch = picture.patch;
   processor.merge = picture.merge;
   processor.temporal_patch = picture.temporal_patch;
@@ -101,7 +108,8 @@ ModelProcessor model_processor(const ModelSpec& model, const std::optional<std::
       return llava_processor(picture, family == ModelFamily::llava_next, json, file);
     case ModelFamily::qwen2_vl:
     case ModelFamily::qwen2_5_vl:
-      return qwen_processor(picture, json, file);
+    case ModelFamily::qwen3_vl:
+      return qwen_processor(model, json, file);
     case ModelFamily::internvl:
       return internvl_processor(picture, json, file);
     case ModelFamily::qwen2_audio:

@@ -135,6 +135,7 @@ std::vector<MediumContent> media_of(const ModelSpec& model, const SampleInputs& 
       break;
     case ModelFamily::qwen2_vl:
     case ModelFamily::qwen2_5_vl:
+    case ModelFamily::qwen3_vl:
       for (const bool moving : media_order(of, inputs)) {
         const GoldenTensor* values = moving ? video : pixels;
         if (values == nullptr) continue;
@@ -142,15 +143,17 @@ std::vector<MediumContent> media_of(const ModelSpec& model, const SampleInputs& 
         const auto all = floats(*values);
         std::size_t first = 0;
         for (std::size_t g = 0; g + 2 < grids.size(); g += 3) {
-          const PatchGrid grid{grids[g], grids[g + 1], grids[g + 2]};
+          // Each frame of a Qwen3-VL video is a picture of its own.
+          const std::int32_t apart = of.family == ModelFamily::qwen3_vl ? grids[g] : 1;
+          const PatchGrid grid{grids[g] / apart, grids[g + 1], grids[g + 2]};
           const auto count =
               static_cast<std::size_t>(grid.slots * grid.rows * grid.columns * values->shape[1]);
           std::optional<double> seconds;
           if (const GoldenTensor* step = inputs.find("second_per_grid_ts"); moving && step != nullptr) {
             seconds = step->values[g / 3];
           }
-          media.push_back(qwen_picture(of, grid, std::span(all).subspan(first, count), seconds));
-          first += count;
+          for (std::int32_t frame = 0; frame < apart; ++frame, first += count)
+            media.push_back(qwen_picture(of, grid, std::span(all).subspan(first, count), seconds));
         }
       }
       break;

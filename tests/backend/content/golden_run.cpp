@@ -36,6 +36,23 @@ Plan golden_apart(const ModelSpec& model, ModulePlan encoder, ModulePlan llm, in
 
 }  // namespace
 
+namespace {
+
+/// Removes the ways that split an encoder or LLM layers that pass on deep features.
+std::vector<GoldenWay> live_ways(const ModelSpec& model, std::vector<GoldenWay> ways) {
+  std::erase_if(ways, [&](const GoldenWay& way) {
+    try {
+      require_deep_features(model, plan_stages(way.plan, model));
+      return false;
+    } catch (const Error&) {
+      return true;
+    }
+  });
+  return ways;
+}
+
+}  // namespace
+
 std::vector<GoldenWay> golden_ways(const ModelSpec& model) {
   const bool encodes = model.encoder.layers > 0;
   const int encoder_tp = encodes && is_splittable(model, 2, 1) ? 2 : 1;
@@ -65,7 +82,7 @@ std::vector<GoldenWay> golden_ways(const ModelSpec& model) {
       all.back().plan.recomputation = Recomputation::full;
     }
   }
-  return all;
+  return live_ways(model, all);
 }
 
 GoldenRun::GoldenRun(const GoldenModel& of, const Plan& p, DType dtype, const WeightSource* weights,
