@@ -480,5 +480,114 @@ TEST(HuggingFace, ProcessorsOfOtherModelsAreRejectedByName) {
   }
 }
 
+/// The configs of released models, and of small ones as transformers 5 writes them.
+TEST(HuggingFace, EveryKeyOfReleasedConfigsIsReadOrHasNoEffect) {
+  int configs = 0;
+  for (const char* folder : {"released", "models"}) {
+    const std::filesystem::path path = std::filesystem::path(DFLOP_SOURCE_DIR) / "tests/golden" / folder;
+    for (const auto& entry : std::filesystem::directory_iterator(path)) {
+      if (!entry.is_directory()) continue;
+      const std::string file = (entry.path() / "config.json").string();
+      ConfigReport report;
+      parse_hugging_face(read_text_file(file), file, {}, &report);
+      EXPECT_EQ(report.unknown, std::vector<std::string>{}) << file;
+      ++configs;
+    }
+  }
+  EXPECT_GE(configs, 20);
+}
+
+TEST(HuggingFace, UnknownKeysAndDefaultsAreReported) {
+  json config = config_of("llama-3.1-8b");
+  config["router_z"] = 3;
+  config["experts"] = {{"number", 8}};
+  config.erase("num_hidden_layers");
+  ConfigReport report;
+  EXPECT_EQ(parse_hugging_face(config.dump(), kFile, {}, &report).llm.layers, 32);
+  EXPECT_EQ(report.unknown, (std::vector<std::string>{"experts", "router_z"}));
+  const std::pair<std::string, std::string> layers{"num_hidden_layers", "32"};
+  EXPECT_NE(std::find(report.defaults.begin(), report.defaults.end(), layers), report.defaults.end());
+}
+
+TEST(HuggingFace, AMisspelledKeyIsRejectedWithItsName) {
+  json config = config_of("llama-3.1-8b");
+  config["num_hidden_layer"] = config["num_hidden_layers"];
+  EXPECT_NO_THROW(read(config));  // the key that is read is there, too
+  config.erase("num_hidden_layers");
+  const std::string said = error_of([&] { read(config); }).what();
+  EXPECT_NE(said.find("key 'num_hidden_layer' is not known; did you mean 'num_hidden_layers'?"),
+            std::string::npos)
+      << said;
+}
+
+TEST(HuggingFace, AnUnknownFamilySaysWhichPartsAreKnown) {
+  json config = config_of("llava-onevision-qwen2-7b-ov");
+  config["model_type"] = "idefics9";
+  config["vision_config"]["model_type"] = "eva";
+  const std::string said = error_of([&] { read(config); }).what();
+  EXPECT_NE(said.find("found \"idefics9\"; text_config \"qwen2\" is known, vision_config \"eva\" is not"),
+            std::string::npos)
+      << said;
+  config = config_of("llama-3.1-8b");
+  config["model_type"] = "mixtral";
+  EXPECT_NE(std::string(error_of([&] { read(config); }).what()).find("LLMs with experts are not supported"),
+            std::string::npos);
+}
+
+/// Returns a text model with heads of 16 values, and these rotary positions.
+Rotary rotary_of(const json& rope, int positions) {
+  json config = config_of("llama-3.1-8b");
+  config["head_dim"] = 16;
+  config["max_position_embeddings"] = positions;
+  config["rope_scaling"] = rope;
+  return *read(config).llm.form->rotary;
+}
+
+void expect_factors(const Rotary& rotary, const std::vector<double>& factors, double magnitude) {
+  ASSERT_EQ(rotary.factors.size(), factors.size());
+  for (std::size_t i = 0; i < factors.size(); ++i) EXPECT_NEAR(rotary.factors[i], factors[i], 1e-6) << i;
+  EXPECT_NEAR(rotary.magnitude, magnitude, 1e-9);
+}
+
+/// The expected factors are frequencies of transformers 5.24's ROPE_INIT_FUNCTIONS, divided by those without
+/// scaling.
+TEST(HuggingFace, ScaledRotaryPositionsEqualTransformers) {
+  json linear = {{"rope_type", "linear"}, {"factor", 4.0}, {"rope_theta", 10000.0}};
+  expect_factors(rotary_of(linear, 64), std::vector<double>(8, 0.25), 1);
+  json yarn = {{"type", "yarn"},
+               {"factor", 4.0},
+               {"original_max_position_embeddings", 32768},
+               {"rope_theta", 10000.0}};
+  expect_factors(rotary_of(yarn, 131072), {1, 1, 1, 1, 1, 0.8125, 0.625, 0.4375}, 1.138629436111989);
+  yarn = {{"rope_type", "yarn"}, {"factor", 8.0},         {"original_max_position_embeddings", 4096},
+          {"beta_fast", 24},     {"beta_slow", 2},        {"truncate", false},
+          {"mscale", 1.0},       {"mscale_all_dim", 0.8}, {"rope_theta", 10000.0}};
+  expect_factors(rotary_of(yarn, 32768), {1, 1, 1, 0.946462, 0.541062, 0.135662, 0.125, 0.125},
+                 1.0356570849393496);
+  json longrope = {{"rope_type", "longrope"},
+                   {"short_factor", {1, 1.5, 2, 2.5, 3, 3.5, 4, 5}},
+                   {"long_factor", {2, 2, 2, 2, 2, 2, 2, 2}},
+                   {"original_max_position_embeddings", 4096},
+                   {"rope_theta", 10000.0}};
+  expect_factors(rotary_of(longrope, 16384), {1, 1 / 1.5, 0.5, 0.4, 1 / 3.0, 1 / 3.5, 0.25, 0.2},
+                 1.0801234497346435);
+  json config = config_of("llama-3.1-8b");
+  config["head_dim"] = 16;
+  config["max_position_embeddings"] = 16384;
+  config["rope_scaling"] = longrope;
+  EXPECT_EQ(read(config).max_tokens, 4096);
+}
+
+/// Missing sizes are those of the class in transformers.
+TEST(HuggingFace, DefaultsAreTheClasses) {
+  json config = config_of("qwen2.5-vl-7b");
+  for (const char* key : {"num_hidden_layers", "num_key_value_heads"}) config.erase(key);
+  config["num_attention_heads"] = 8;
+  config["rope_scaling"]["mrope_section"] = {56, 84, 84};
+  const ModelSpec model = read(config);
+  EXPECT_EQ(model.llm.layers, 80);
+  EXPECT_EQ(model.llm.kv_heads, 8);
+}
+
 }  // namespace hugging_face_test
 }  // namespace dflop

@@ -2,8 +2,12 @@
 // share; each family's own source reads the rest.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -25,49 +29,73 @@ inline constexpr int kMaxMerge = 16;       // side of a square of patches
 inline constexpr int kMaxTileSide = 1 << 16;
 inline constexpr std::int64_t kConfigMaxTokens = 32768;  // the presets' value, and the maximum
 
+/// A ConfigUse records the keys of a config.json that were read, such as "text_config.hidden_size", and the
+/// defaults that missing keys got.
+struct ConfigUse {
+  std::set<std::string> read;
+  std::map<std::string, std::string> defaults;
+};
+
 /// A Config is an object of a config.json; missing keys have defaults.
 class Config {
  public:
-  explicit Config(JsonValue json) : json_(std::move(json)) { json_.require_object(); }
+  /// `use` must outlive it. `path` is the object's place, such as "text_config.".
+  Config(JsonValue json, ConfigUse& use, std::string path = "")
+      : json_(std::move(json)), use_(&use), path_(std::move(path)) {
+    json_.require_object();
+  }
 
-  bool has(std::string_view key) const { return json_.has(key) && json_.at(key).text() != "null"; }
-  JsonValue at(std::string_view key) const { return json_.at(key); }
-  Config object(std::string_view key) const { return Config(json_.at(key)); }
+  bool has(std::string_view key) const { return json_.has(key) && at(key).text() != "null"; }
+  JsonValue at(std::string_view key) const {
+    use_->read.insert(path_ + std::string(key));
+    return json_.at(key);
+  }
+  Config object(std::string_view key) const { return {at(key), *use_, path_ + std::string(key) + '.'}; }
 
   int size(std::string_view key, std::optional<int> absent = {}, int most = kMaxConfigSize) const {
-    if (!has(key) && absent) return *absent;
-    return json_.at(key).integer(1, most);
+    if (!has(key) && absent) return defaulted(key, *absent);
+    return at(key).integer(1, most);
   }
   double number(std::string_view key, double absent) const {
-    return has(key) ? json_.at(key).number_in(1e-12, 1e12) : absent;
+    return has(key) ? at(key).number_in(1e-12, 1e12) : defaulted(key, absent);
   }
-  bool flag(std::string_view key, bool absent) const { return has(key) ? json_.at(key).boolean() : absent; }
+  bool flag(std::string_view key, bool absent) const {
+    return has(key) ? at(key).boolean() : defaulted(key, absent);
+  }
   std::string text(std::string_view key, const std::string& absent) const {
-    return has(key) ? json_.at(key).string() : absent;
+    return has(key) ? at(key).string() : defaulted(key, absent);
   }
   std::int64_t token(std::string_view key, std::string_view other_key) const {
     const std::string_view found = has(key) ? key : other_key;
-    return has(found) ? json_.at(found).integer<std::int64_t>(0, kMaxConfigSize) : -1;
+    return has(found) ? at(found).integer<std::int64_t>(0, kMaxConfigSize) : -1;
   }
 
   /// Rejects a present key with any other value.
   void require(std::string_view key, const std::string& expected) const {
-    if (has(key) && json_.at(key).string() != expected) json_.at(key).refuse_type("\"{}\"", expected);
+    if (has(key) && at(key).string() != expected) at(key).refuse_type("\"{}\"", expected);
   }
   void require_flag(std::string_view key, bool expected) const {
-    if (has(key) && json_.at(key).boolean() != expected) {
-      json_.at(key).refuse_type("{}, because nothing else is supported", expected ? "true" : "false");
+    if (has(key) && at(key).boolean() != expected) {
+      at(key).refuse_type("{}, because nothing else is supported", expected ? "true" : "false");
     }
   }
   void require_number(std::string_view key, double expected) const {
-    if (has(key) && json_.at(key).number() != expected)
-      json_.at(key).refuse_type("{}, because nothing else is supported", expected);
+    if (has(key) && at(key).number() != expected)
+      at(key).refuse_type("{}, because nothing else is supported", expected);
   }
   /// Rejects models that drop parts at random in training.
   void require_no_dropout() const;
 
  private:
+  template <typename T>
+  T defaulted(std::string_view key, const T& value) const {
+    use_->defaults[path_ + std::string(key)] = fmt::format("{}", value);
+    return value;
+  }
+
   JsonValue json_;
+  ConfigUse* use_;
+  std::string path_;
 };
 
 /// Reads the name of a GELU. @throws Error (input) for any other activation

@@ -1,7 +1,11 @@
 #include "traces/families/hugging_face.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
+#include "core/refuse.hpp"
+#include "core/support/did_you_mean.hpp"
 #include "traces/families/config.hpp"
 
 namespace dflop {
@@ -31,15 +35,26 @@ ModelSpec read_family(const Config& root, ModelFamily family) {
   return {};
 }
 
-/// Returns the max length of an LLM's sequences: from its config, but no more than the presets'.
+/// Returns the max length of an LLM's sequences: from its config, but no more than the presets'. With
+/// longrope, the factors that are read hold for the original length.
 std::int64_t most_positions(const Config& root) {
-  constexpr std::string_view kKey = "max_position_embeddings";
+  Config text = root;
   for (const std::string_view inner : {"text_config", "llm_config"}) {
-    if (root.has(inner) && root.object(inner).has(kKey))
-      return std::min<std::int64_t>(root.object(inner).at(kKey).integer<std::int64_t>(1), kConfigMaxTokens);
+    if (root.has(inner)) text = root.object(inner);
   }
-  if (root.has("text_config") || !root.has(kKey)) return kConfigMaxTokens;
-  return std::min<std::int64_t>(root.at(kKey).integer<std::int64_t>(1), kConfigMaxTokens);
+  std::int64_t most = kConfigMaxTokens;
+  const auto limit = [&](const Config& config, std::string_view key) {
+    if (config.has(key)) most = std::min(most, config.at(key).integer<std::int64_t>(1));
+  };
+  limit(text, "max_position_embeddings");
+  for (const std::string_view key : {"rope_parameters", "rope_scaling"}) {
+    if (!text.has(key)) continue;
+    const Config rope = text.object(key);
+    if (rope.text("rope_type", rope.text("type", "")) != "longrope") continue;
+    limit(text, "original_max_position_embeddings");
+    limit(rope, "original_max_position_embeddings");
+  }
+  return most;
 }
 
 bool is_chat(const Config& root) {
@@ -48,34 +63,135 @@ bool is_chat(const Config& root) {
 
 /// Tells whether the LLM's head is tied to its embedding. @param own_head  as in parse_hugging_face()
 bool ties_embeddings(const Config& root, ModelFamily family, std::optional<bool> own_head) {
-  if (own_head == true) return false;
   constexpr std::string_view kKey = "tie_word_embeddings";
-  for (const std::string_view inner : {"text_config", "llm_config"}) {
-    if (root.has(inner) && root.object(inner).flag(kKey, false)) return true;
+  bool ties = root.flag(kKey, family == ModelFamily::internvl && !is_chat(root));
+  for (const std::string_view inner : {"text_config", "llm_config"})
+    ties = (root.has(inner) && root.object(inner).flag(kKey, false)) || ties;
+  return ties && own_head != true;
+}
+
+/// These keys do not change what a model computes in training, or repeat what other keys and files say.
+constexpr std::string_view kWithoutEffect[] = {
+    // of the library and of saving
+    "architectures", "auto_map", "dtype", "model_type", "name_or_path", "_name_or_path", "torch_dtype",
+    "transformers_version", "_commit_hash", "_attn_implementation", "_attn_implementation_autoset",
+    "attn_implementation", "use_flash_attn",
+    // of generation
+    "bos_token_id", "eos_token_id", "pad_token_id", "use_cache", "max_length", "temperature", "top_k",
+    "top_p", "do_sample", "ignore_index", "keys_to_ignore_at_inference",
+    // of new weights
+    "initializer_range", "initializer_factor",
+    // of parts that are not used in training, or whose size weights and other keys say
+    "max_window_layers", "sliding_window", "pretraining_tp", "projection_dim", "vision_use_head",
+    "use_mean_pooling", "image_seq_length", "video_seq_length", "vision_token_id", "vision_start_token_id",
+    "vision_end_token_id", "spatial_patch_size", "n_window", "output_dim", "drop_path_rate", "use_thumbnail",
+    "dynamic_image_size", "min_dynamic_patch", "max_dynamic_patch", "template", "use_mrope",
+    "use_backbone_lora", "use_llm_lora", "pad2square", "system_message", "vocab_size"};
+
+bool has_no_effect(const std::string& key) {
+  const std::string_view name = std::string_view(key).substr(key.rfind('.') + 1);
+  return std::ranges::find(kWithoutEffect, name) != std::end(kWithoutEffect);
+}
+
+/// Adds the keys of an object that are not read and may have an effect. Objects of which no key is read are
+/// listed as one key.
+void list_unknown(const JsonValue& object, const std::string& path, const ConfigUse& use,
+                  std::vector<std::string>& unknown) {
+  for (const auto& [name, value] : object.members()) {
+    const std::string key = path + name;
+    if (value.text().starts_with('{') && use.read.count(key) > 0) {
+      list_unknown(value, key + '.', use, unknown);
+    } else if (use.read.count(key) == 0 && !has_no_effect(key) && value.text() != "null") {
+      unknown.push_back(key);
+    }
   }
-  return root.flag(kKey, family == ModelFamily::internvl && !is_chat(root));
+}
+
+/// Rejects a key that looks like a missing key of the same object with a typing mistake.
+void refuse_misspelled(const std::string& key, const ConfigUse& use, const std::string& file) {
+  const std::size_t begin = key.rfind('.') + 1;
+  std::vector<std::string_view> missing;
+  for (const auto& [name, value] : use.defaults) {
+    if (name.rfind('.') + 1 == begin && name.starts_with(key.substr(0, begin)))
+      missing.push_back(std::string_view(name).substr(begin));
+  }
+  const std::string hint = did_you_mean(key.substr(begin), missing);
+  if (!hint.empty()) refuse_input(file, "key '{}' is not known{}", key, hint);
+}
+
+/// A KnownPart is a kind of an encoder or LLM that some family has.
+constexpr std::string_view kKnownParts[] = {"llama",
+                                            "mistral",
+                                            "qwen2",
+                                            "qwen3",
+                                            "qwen2_vl",
+                                            "qwen2_5_vl",
+                                            "qwen3_vl",
+                                            "siglip_vision_model",
+                                            "clip_vision_model",
+                                            "internvl_vision",
+                                            "intern_vit_6b",
+                                            "qwen2_audio_encoder",
+                                            "qwen2_5_vl_vision",
+                                            "qwen2_vl_vision",
+                                            "qwen3_vl_vision",
+                                            "qwen2_5_vl_text",
+                                            "qwen2_vl_text",
+                                            "qwen3_vl_text"};
+
+/// Rejects a family that is not known, and says which of its parts are.
+[[noreturn]] void refuse_family(const Config& root, const std::string& found) {
+  std::string parts;
+  for (const std::string_view part : {"text_config", "llm_config", "vision_config", "audio_config"}) {
+    if (!root.has(part) || !root.object(part).has("model_type")) continue;
+    const std::string kind = root.object(part).text("model_type", "");
+    const bool known = std::ranges::find(kKnownParts, kind) != std::end(kKnownParts);
+    parts +=
+        fmt::format("{} {} \"{}\" is {}", parts.empty() ? ";" : ",", part, kind, known ? "known" : "not");
+  }
+  const bool experts = found.find("moe") != std::string::npos || found == "mixtral" || found == "deepseek_v3";
+  root.at("model_type")
+      .refuse("expected one of {}, found \"{}\"{}{}", fmt::join(names_of(all_of<ModelFamily>()), ", "), found,
+              experts ? "; LLMs with experts are not supported yet" : "", parts);
+}
+
+ModelFamily family_of(const Config& root) {
+  if (is_chat(root)) return ModelFamily::internvl;
+  const std::string found = root.at("model_type").string();
+  for (const ModelFamily family : all_of<ModelFamily>()) {
+    if (to_string(family) == found) return family;
+  }
+  refuse_family(root, found);
 }
 
 }  // namespace
 
 bool is_of_opengvlab(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
-  return is_chat(Config(document.root()));
+  ConfigUse use;
+  return is_chat(Config(document.root(), use));
 }
 
-ModelSpec parse_hugging_face(std::string_view json, const std::string& file, std::optional<bool> own_head) {
+ModelSpec parse_hugging_face(std::string_view json, const std::string& file, std::optional<bool> own_head,
+                             ConfigReport* report) {
   const JsonDocument document(json, file);
-  const Config root(document.root());
+  ConfigUse use;
+  const Config root(document.root(), use);
   if (root.has("quantization_config"))
     root.at("quantization_config").refuse_type("none, because quantized weights are not supported");
-  const bool chat = is_chat(root);
-  ModelSpec model =
-      read_family(root, chat ? ModelFamily::internvl : root.at("model_type").choice<ModelFamily>());
+  ModelSpec model = read_family(root, family_of(root));
   model.llm.tied_embeddings = ties_embeddings(root, model.architecture->family, own_head);
   model.name = file;
   model.max_tokens = most_positions(root);
   if (model.encoder.layers > 0 && model.connector.widths.back() != model.llm.hidden) {
     root.object("vision_config").at("out_hidden_size").refuse_type("the LLM's width {}", model.llm.hidden);
+  }
+  std::vector<std::string> unknown;
+  list_unknown(document.root(), "", use, unknown);
+  for (const std::string& key : unknown) refuse_misspelled(key, use, file);
+  if (report != nullptr) {
+    report->unknown = std::move(unknown);
+    report->defaults.assign(use.defaults.begin(), use.defaults.end());
   }
   return model;
 }

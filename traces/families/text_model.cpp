@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "traces/families/config.hpp"
+#include "traces/families/hugging_face.hpp"
 
 namespace dflop {
 namespace {
