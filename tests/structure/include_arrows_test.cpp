@@ -72,7 +72,7 @@ constexpr Wing kWings[] = {
     {"traces", "media", "text preprocess"},
     {"traces", "tokens", "text"},
     {"traces", "shards", "text weights"},
-    {"traces", "dataset", "media tokens shards"},
+    {"traces", "dataset", "text media tokens shards"},
     {"costmodel", ".", ""},
     {"costmodel", "analytic", "."},
     {"costmodel", "profiled", "."},

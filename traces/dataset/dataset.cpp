@@ -12,13 +12,13 @@ std::shared_ptr<const Dataset> open_dataset(const ModelSpec& model, const std::s
   if (!model.architecture) {
     refuse_input(
         name,
-        "tars and Megatron's token ids, or a directory of them, need the folder of a Transformers model "
+        "tars, JSON lists and Megatron's token ids, or a directory of them, need the folder of a Transformers model "
         "as the model, found '{}'",
         model.name);
   }
   if (kind_of_shards(name) == ShardKind::megatron)
     return std::make_shared<const TokenData>(model, name, options.sequence_length);
-  return std::make_shared<const ShardData>(model, folder, name, options.chat_form);
+  return std::make_shared<const ShardData>(model, folder, name, options);
 }
 
 }  // namespace dflop

@@ -15,10 +15,21 @@
 
 namespace dflop {
 
-/// LeftOutSamples counts the samples on which the model cannot be trained.
-struct LeftOutSamples {
-  std::size_t count = 0;
-  std::string first;  ///< why the first of these samples was left out
+/// A LeftOutSample is a sample on which the model cannot be trained.
+struct LeftOutSample {
+  std::string id;
+  std::string why;
+  bool is_bad =
+      false;  ///< damaged or contradictory, so that it would have been an error without --bad-samples skip
+
+  bool operator==(const LeftOutSample&) const = default;
+};
+
+/// BadSamples says what happens to samples that cannot be read, decoded or fitted to the model: without
+/// `skip`, the first one is an error; with it, they are left out, and more than `most` are an error.
+struct BadSamples {
+  bool skip = false;
+  std::size_t most = ~std::size_t{0};
 };
 
 /// A Dataset holds the shapes of its samples and reads their contents. It is thread-safe.
@@ -28,7 +39,8 @@ class Dataset {
 
   /// Returns the shapes of all samples, in file order.
   const std::vector<Sample>& samples() const { return samples_; }
-  const LeftOutSamples& left_out() const { return left_out_; }
+  /// Returns the samples that are left out, in file order.
+  const std::vector<LeftOutSample>& left_out() const { return left_out_; }
   /// Returns how many samples were cut to the model's longest sequence. Documents of token ids are split
   /// instead.
   const SampleCut& cut() const { return cut_; }
@@ -50,7 +62,7 @@ class Dataset {
 
  protected:
   std::vector<Sample> samples_;
-  LeftOutSamples left_out_;
+  std::vector<LeftOutSample> left_out_;
   SampleCut cut_;
   std::string note_;
 };
@@ -59,6 +71,8 @@ class Dataset {
 struct DatasetOptions {
   std::string chat_form;  ///< for conversations, one of chat_forms(); empty: the model family's own
   std::int64_t sequence_length = 0;  ///< rows of a packed sample of token ids; 0: each document is a sample
+  std::string media_root;            ///< the folder of the media of a list; empty: the folder of the list
+  BadSamples bad_samples;            ///< of conversations
 };
 
 /// Opens the named data set, in the form in which `model` reads it. @pre kind_of_shards() knows the name

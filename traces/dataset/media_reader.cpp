@@ -108,4 +108,12 @@ MediumContent MediaReader::shape(const MediumFile& file) const {
   return make(file, false);
 }
 
+void MediaReader::check(const MediumFile& file) const {
+  if (std::holds_alternative<MelOptions>(processor_)) {
+    decode_sound(file.bytes, file.name);
+  } else {
+    decode_image(file.bytes, file.name);
+  }
+}
+
 }  // namespace dflop

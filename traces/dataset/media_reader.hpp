@@ -34,6 +34,9 @@ class MediaReader {
   /// `bytes` may be just the beginning of the file. For a sound it needs all bytes. @throws what read()
   /// throws
   MediumContent shape(const MediumFile& file) const;
+  /// Decodes a file without making the encoder's input. @throws what read() throws because the file is
+  /// damaged
+  void check(const MediumFile& file) const;
 
  private:
   MediumContent make(const MediumFile& file, bool values) const;

@@ -5,19 +5,18 @@
 #include <filesystem>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <utility>
 
 #include "core/refuse.hpp"
 #include "core/support/parallel.hpp"
 #include "core/support/random.hpp"
-#include "traces/shards/shard_list.hpp"
+#include "traces/text/readable_file.hpp"
 #include "traces/tokens/chat_template.hpp"
-#include "traces/tokens/conversation.hpp"
 
 namespace dflop {
 namespace {
 
+constexpr std::uint64_t kMaxMediumBytes = std::uint64_t{1} << 30;
 constexpr std::size_t kIndexed = 64;  // samples that a thread indexes at a time
 // A picture's headers usually fit in the first number of bytes. With color profiles and thumbnails they take
 // up to the second number, or more.
@@ -29,89 +28,39 @@ struct NothingToTrain {
   std::string why;
 };
 
-std::string_view last_extension(const TarMember& member) {
-  const std::string_view all = member.extension;
-  return all.substr(all.rfind('.') + 1);  // npos + 1 is 0
-}
-
-bool is_picture(const TarMember& member) {
-  const std::string_view kind = last_extension(member);
-  return kind == "jpg" || kind == "jpeg" || kind == "png";
-}
-
-/// Opens files in parallel, because opening reads a header for each member and waits for disk or network.
-std::vector<TarFile> opened(const std::vector<std::string>& names) {
-  std::vector<std::optional<TarFile>> found(names.size());
-  parallel_for(names.size(), [&](std::size_t i) { found[i].emplace(names[i]); });
-  std::vector<TarFile> all;
-  all.reserve(names.size());
-  for (std::optional<TarFile>& tar : found) all.push_back(*std::move(tar));
-  return all;
-}
-
-/// Returns the number before a member's extension as text that sorts numerically, because the count of digits
-/// comes first: "2:10" for .10.jpg. It is empty for .jpg and .left.jpg.
-std::string number_of(const TarMember& member) {
-  const std::string& all = member.extension;
-  const std::size_t digits = std::min(all.find_first_not_of("0123456789"), all.size());
-  if (digits == 0 || digits == all.size() || all[digits] != '.') return "";
-  const std::string number = all.substr(std::min(all.find_first_not_of('0'), digits), digits);
-  const std::string significant = number.substr(0, number.find('.'));
-  return fmt::format("{:08}:{}", significant.size(), significant);
-}
-
-/// Returns pictures and sounds sorted by their numbers, because tars are often written in name order, in
-/// which .10.jpg precedes .2.jpg. Without numbers, tar order is kept.
-/// @throws Error (input) if the order is ambiguous: for equal numbers, and if only some media have one
-std::vector<TarMember> media_of(const TarSample& sample, const std::string& where) {
-  std::vector<TarMember> media;
-  for (const TarMember& member : sample.members) {
-    if (is_picture(member) || last_extension(member) == "wav") media.push_back(member);
+/// A LeftOut collects samples that are left out, from several threads.
+class LeftOut {
+ public:
+  void add(std::size_t sample, LeftOutSample why) {
+    const std::scoped_lock lock(mutex_);
+    found_.emplace(sample, std::move(why));
   }
-  std::stable_sort(media.begin(), media.end(),
-                   [](const TarMember& a, const TarMember& b) { return number_of(a) < number_of(b); });
-  for (std::size_t m = 1; m < media.size(); ++m) {
-    const std::string before = number_of(media[m - 1]);
-    const std::string number = number_of(media[m]);
-    if (number.empty() || (!before.empty() && before != number)) continue;
-    refuse_input(where, "expected pictures and sounds with a number each, .0.jpg, .1.jpg, found .{} and .{}",
-                 media[m - 1].extension, media[m].extension);
-  }
-  return media;
-}
 
-/// An UnreadKind is an unsupported kind of file in trainers' tars, and the kind that is expected instead.
-struct UnreadKind {
-  std::string_view extension;
-  std::string_view expected;
+  /// Returns the samples in the order of their numbers.
+  std::vector<LeftOutSample> take() {
+    std::vector<LeftOutSample> all;
+    for (auto& [number, sample] : found_) all.push_back(std::move(sample));
+    return all;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::size_t, LeftOutSample> found_;
 };
-constexpr std::string_view kFrames =
-    "a video's frames as pictures .0.jpg, .1.jpg and so on, with an <image> for each in the text";
-constexpr std::string_view kPicture = "a picture as .jpg or .png";
-constexpr std::string_view kSound = "a sound as .wav";
-constexpr UnreadKind kUnreadKinds[] = {
-    {"mp4", kFrames},   {"webm", kFrames},  {"mkv", kFrames},   {"avi", kFrames},  {"mov", kFrames},
-    {"m4v", kFrames},   {"webp", kPicture}, {"gif", kPicture},  {"bmp", kPicture}, {"tif", kPicture},
-    {"tiff", kPicture}, {"heic", kPicture}, {"avif", kPicture}, {"mp3", kSound},   {"flac", kSound},
-    {"ogg", kSound},    {"opus", kSound},   {"m4a", kSound},    {"aac", kSound}};
 
-/// Rejects a sample whose conversation has placeholders but that has no supported media for them.
-[[noreturn]] void refuse_media(const TarSample& sample, const std::string& where,
-                               std::span<const ChatMedium> wanted, std::size_t found) {
-  for (const TarMember& member : sample.members) {
-    for (const UnreadKind& kind : kUnreadKinds) {
-      if (last_extension(member) != kind.extension) continue;
-      refuse_input(where + ", ." + member.extension, "is of an unsupported kind: expected {}", kind.expected);
-    }
+/// @throws Error (input) that names the first bad samples if there are more than allowed
+void require_few(const std::vector<LeftOutSample>& left_out, const BadSamples& allowed) {
+  constexpr std::size_t kNamed = 3;
+  std::size_t bad = 0;
+  std::string first;
+  for (const LeftOutSample& sample : left_out) {
+    if (!sample.is_bad || ++bad > kNamed) continue;
+    first += fmt::format("\n  {}: {}", sample.id, sample.why);
   }
-  if (std::find(wanted.begin(), wanted.end(), ChatMedium::video) != wanted.end())
-    refuse_input(where, "has <video> in its text, but videos are not supported: expected {}", kFrames);
-  refuse_input(
-      where, "expected {} pictures and sounds, one for each placeholder in the conversation, found {}{}",
-      wanted.size(), found,
-      wanted.empty() ? ": a placeholder is <image> or <audio> in a text, or {\"type\": \"image\"} in a "
-                       "list"
-                     : "");
+  if (bad > allowed.most) {
+    refuse_input("", "expected at most {} bad samples (--bad-samples), found {}; the first:{}", allowed.most,
+                 bad, first);
+  }
 }
 
 std::string_view media_family(const ModelSpec& model) {
@@ -167,57 +116,55 @@ std::string_view chosen_form(const ModelSpec& model, const std::string& folder, 
 }
 
 ShardData::ShardData(const ModelSpec& model, const std::string& folder, const std::string& shards,
-                     std::string_view form)
+                     const DatasetOptions& options)
     : model_(model),
       media_(model, folder),
       tokenizer_(folder + "/tokenizer.json"),
-      chat_(tokenizer_, chosen_form(model, folder, form, note_), media_family(model)) {
+      chat_(tokenizer_, chosen_form(model, folder, options.chat_form, note_), media_family(model)) {
   Architecture& of = *model_.architecture;
   if (of.family == ModelFamily::internvl && of.image_token < 0) {
     of.image_token = tokenizer_.id_of("<IMG_CONTEXT>").value_or(-1);  // OpenGVLab's configs do not contain it
   }
   check_tokens();
-  tars_ = opened(expand_shards(shards));
+  source_ = open_source(shards, options.media_root);
   std::vector<Places::iterator> all;
-  for (std::size_t t = 0; t < tars_.size(); ++t) {
-    const std::string name = std::filesystem::path(tars_[t].path()).filename().string();
-    for (std::size_t s = 0; s < tars_[t].samples().size(); ++s) {
-      const std::string& key = tars_[t].samples()[s].key;
-      const auto [place, is_new] = places_.emplace(name + "/" + key, Place{t, s});
-      if (!is_new) {
-        refuse_input(tars_[t].path(), "sample '{}' occurs twice: also in {}", key,
-                     tars_[place->second.tar].path());
-      }
-      all.push_back(place);
+  for (std::size_t i = 0; i < source_->size(); ++i) {
+    const std::string& file = source_->file(i);
+    const std::string name = std::filesystem::path(file).filename().string();
+    const auto [place, is_new] = places_.emplace(name + "/" + source_->key(i), Place{i});
+    if (!is_new) {
+      refuse_input(file, "sample '{}' occurs twice: also in {}", source_->key(i),
+                   source_->file(place->second.sample));
     }
+    all.push_back(place);
   }
   std::vector<std::optional<Sample>> found(all.size());
-  std::size_t first_left_out = all.size();
-  const auto leave_out = [&](std::size_t i, const std::string& why) {
-    const std::scoped_lock lock(mutex_);
-    ++left_out_.count;
-    if (i >= first_left_out) return;
-    first_left_out = i;
-    left_out_.first = why;
-  };
+  LeftOut left_out;
   parallel_for((all.size() + kIndexed - 1) / kIndexed, [&](std::size_t piece) {
     std::unique_ptr<WordCache> cache = take_cache();
     const std::size_t end = std::min(all.size(), (piece + 1) * kIndexed);
     for (std::size_t i = piece * kIndexed; i < end; ++i) {
       Place& place = all[i]->second;
+      const std::string& id = all[i]->first;
       try {
-        const SampleContent content = make(place, false, *cache, &place.length);
+        const Depth depth = options.bad_samples.skip ? Depth::checked : Depth::shape;
+        const SampleContent content = make(place.sample, depth, *cache, &place.length);
         place.trained = dflop::trained_tokens(content.tokens);
-        if (place.trained == 0) throw NothingToTrain{all[i]->first + ": has no token to train on"};
-        found[i] = shape_of(model_, all[i]->first, content);
+        if (place.trained == 0) throw NothingToTrain{id + ": has no token to train on"};
+        found[i] = shape_of(model_, id, content);
       } catch (const NothingToTrain& problem) {
-        leave_out(i, problem.why);
+        left_out.add(i, {id, problem.why, false});
       } catch (const UntakenLength& problem) {
-        leave_out(i, problem.why);
+        left_out.add(i, {id, problem.why, false});
+      } catch (const Error& error) {
+        if (!options.bad_samples.skip || error.kind() != ErrorKind::input) throw;
+        left_out.add(i, {id, error.what(), true});
       }
     }
     give_back(std::move(cache));
   });
+  left_out_ = left_out.take();
+  require_few(left_out_, options.bad_samples);
   cut_.longest = model_.max_tokens;
   for (std::size_t i = 0; i < found.size(); ++i) {
     if (!found[i]) continue;
@@ -251,62 +198,51 @@ void ShardData::check_tokens() const {
 }
 
 std::string ShardData::fingerprint() const {
-  std::uint64_t hash = kHashOfNothing;
-  for (const TarFile& tar : tars_) {
-    hash = stable_hash(std::filesystem::path(tar.path()).filename().string() + '\n', hash);
-    for (const TarSample& sample : tar.samples()) {
-      hash = stable_hash(sample.key, hash);
-      for (const TarMember& m : sample.members)
-        hash = stable_hash(fmt::format(" {} {} {}", m.extension, m.offset, m.size), hash);
-      hash = stable_hash("\n", hash);
-    }
-  }
-  return fmt::format("{:016x}", hash);
+  return source_->fingerprint();
 }
 
-MediumContent ShardData::read_medium(const TarFile& tar, TarMember member, MediumFile medium,
-                                     bool values) const {
-  const std::uint64_t whole = member.size;
+MediumContent ShardData::read_medium(const StoredMedium& stored, bool is_alone, Depth depth) const {
   std::string bytes;
-  const auto read = [&](std::uint64_t size) {
-    member.size = size;
-    bytes = tar.read(member);
-    medium.bytes = bytes;
-    return values ? media_.read(medium) : media_.shape(medium);
-  };
-  for (const std::uint64_t size : kPictureHeaders) {
-    if (values || !is_picture(member) || whole <= size) break;
-    try {
-      return read(size);
-    } catch (const Error&) {  // cut off or damaged; more bytes will tell
+  MediumFile medium{{}, stored.place, is_alone};
+  try {
+    const ReadableFile file(stored.file);
+    const std::uint64_t whole = stored.size == StoredMedium::kToEnd ? file.size() : stored.size;
+    if (stored.size == StoredMedium::kToEnd && whole > kMaxMediumBytes)
+      refuse_input(stored.place, "expected a file of at most {} bytes, found {}", kMaxMediumBytes, whole);
+    const auto read = [&](std::uint64_t size) {
+      bytes.resize(size);
+      file.read(stored.offset, bytes.data(), size);
+      medium.bytes = bytes;
+    };
+    for (const std::uint64_t size : kPictureHeaders) {
+      if (depth != Depth::shape || whole <= size) break;
+      read(size);
+      if (!begins_as_picture(bytes)) break;
+      try {
+        return media_.shape(medium);
+      } catch (const Error&) {  // cut off or damaged; more bytes will tell
+      }
     }
+    read(whole);
+  } catch (const Error& error) {
+    if (error.context() == stored.place) throw;
+    throw Error(error.kind(), error.message() + stored.hint, stored.place);
   }
-  return read(whole);
+  if (depth == Depth::values) return media_.read(medium);
+  if (depth == Depth::checked) media_.check(medium);
+  return media_.shape(medium);
 }
 
-SampleContent ShardData::make(const Place& place, bool values, WordCache& cache, std::int64_t* length) const {
-  const TarFile& tar = tars_[place.tar];
-  const TarSample& sample = tar.samples()[place.sample];
-  const std::string where = tar.path() + ": sample '" + sample.key + "'";
-  const TarMember* json = sample.find("json");
-  if (json == nullptr) refuse_input(where, "expected a member .json with the conversation, found none");
-  const Conversation conversation = parse_conversation(tar.read(*json), where);
-  const std::vector<ChatMedium> wanted = conversation.media();
-  const std::vector<TarMember> members = media_of(sample, where);
-  const bool has_video = std::find(wanted.begin(), wanted.end(), ChatMedium::video) != wanted.end();
-  if (has_video || wanted.size() != members.size()) refuse_media(sample, where, wanted, members.size());
+SampleContent ShardData::make(std::size_t sample, Depth depth, WordCache& cache, std::int64_t* length) const {
+  const std::string where = source_->place(sample);
+  const StoredSample stored = source_->read(sample);
   std::vector<MediumContent> media;
   std::vector<std::int64_t> counts;
-  for (std::size_t m = 0; m < members.size(); ++m) {
-    const TarMember& member = members[m];
-    const std::string file = where + ", ." + member.extension;
-    const ChatMedium expected = is_picture(member) ? ChatMedium::image : ChatMedium::audio;
-    if (wanted[m] != expected)
-      refuse_input(file, "stands where the conversation has a placeholder for a {}", to_string(wanted[m]));
-    media.push_back(read_medium(tar, member, {{}, file, members.size() == 1}, values));
+  for (const StoredMedium& medium : stored.media) {
+    media.push_back(read_medium(medium, stored.media.size() == 1, depth));
     counts.push_back(media.back().tokens);
   }
-  ChatTokens tokens = chat_.encode(conversation, counts, cache, where);
+  ChatTokens tokens = chat_.encode(stored.conversation, counts, cache, where);
   if (length != nullptr) *length = std::ssize(tokens.ids);
   if (model_.max_tokens > 0 && std::ssize(tokens.ids) > model_.max_tokens) {
     try {
@@ -319,7 +255,7 @@ SampleContent ShardData::make(const Place& place, bool values, WordCache& cache,
   for (std::size_t i = 0; i < labels.size(); ++i) {
     if (tokens.is_trained[i] != 0) labels[i] = tokens.ids[i];
   }
-  return make_content(model_, sample.key, tokens.ids, labels, media);
+  return make_content(model_, source_->key(sample), tokens.ids, labels, media);
 }
 
 std::unique_ptr<WordCache> ShardData::take_cache() const {
@@ -337,14 +273,14 @@ void ShardData::give_back(std::unique_ptr<WordCache> cache) const {
 
 const ShardData::Place& ShardData::place_of(const std::string& id) const {
   const auto place = places_.find(id);
-  if (place == places_.end()) throw Error(ErrorKind::internal, "sample '" + id + "' is in no tar");
+  if (place == places_.end()) throw Error(ErrorKind::internal, "sample '" + id + "' is in no shard");
   return place->second;
 }
 
 SampleContent ShardData::read(const std::string& id, bool values) const {
   const Place& place = place_of(id);
   std::unique_ptr<WordCache> cache = take_cache();
-  SampleContent content = make(place, values, *cache);
+  SampleContent content = make(place.sample, values ? Depth::values : Depth::shape, *cache);
   give_back(std::move(cache));
   return content;
 }

@@ -1,4 +1,4 @@
-// ShardData is a Dataset of WebDataset tar files that hold conversations with pictures or sounds, as one
+// ShardData is a Dataset of conversations with pictures or sounds, in WebDataset tars or JSON lists, as one
 // model reads them.
 #pragma once
 
@@ -14,7 +14,7 @@
 #include "core/sample.hpp"
 #include "traces/dataset/dataset.hpp"
 #include "traces/dataset/media_reader.hpp"
-#include "traces/shards/tar.hpp"
+#include "traces/dataset/sample_source.hpp"
 #include "traces/tokens/chat.hpp"
 #include "traces/tokens/tokenizer.hpp"
 
@@ -34,19 +34,18 @@ UsualChatForm usual_chat_form(const ModelSpec& model, std::string_view chat_temp
 class ShardData final : public Dataset {
  public:
   /// Reads the headers of all tars and pictures, and all conversations. This gives all sample shapes; nothing
-  /// is decoded. A sample has one .json member, in a form that parse_conversation() reads, and its media:
-  /// .jpg, .jpeg, .png or .wav. Several media follow the order of their placeholders: by the numbers in
-  /// 000123.0.jpg and 000123.10.jpg or, without numbers, in tar order. Other members are ignored. A
-  /// conversation longer than the model's longest sequence is cut. A conversation is left out if its media
-  /// would be cut, if it has a sound of more than 30 s, or if none of its tokens is trained. A sample's id is
-  /// the tar's file name and the sample's key.
+  /// is decoded, unless bad samples are skipped: then each picture and sound is decoded once, so that the
+  /// samples of the run are known before its first step. A conversation longer than the model's longest
+  /// sequence is cut. A conversation is left out if its media would be cut, if it has a sound of more than 30
+  /// s, or if none of its tokens is trained. A sample's id is the file name of its tar or list, and its key
+  /// or number there.
   /// @param folder  a transformers folder. Reads tokenizer.json, the processor's settings with
   ///                read_model_processor() and, for Qwen2's family, the chat template
-  /// @param shards  names for expand_shards()
-  /// @param form    one of chat_forms(); empty: usual_chat_form()
-  /// @throws Error (input) that names the tar, and the member if there is one, for damaged or missing data
+  /// @param shards  tars or lists, for open_source()
+  /// @throws Error (input) that names the tar and member, or the list and line, for damaged or missing data,
+  /// and for more bad samples than allowed
   ShardData(const ModelSpec& model, const std::string& folder, const std::string& shards,
-            std::string_view form = "");
+            const DatasetOptions& options = {});
 
   std::string fingerprint() const override;
   SampleContent read(const std::string& id, bool values) const override;
@@ -54,18 +53,21 @@ class ShardData final : public Dataset {
 
  private:
   struct Place {
-    std::size_t tar = 0;
-    std::size_t sample = 0;
+    std::size_t sample = 0;    ///< in the source
     std::int64_t trained = 0;  ///< tokens
     std::int64_t length = 0;   ///< tokens before a cut
   };
   using Places = std::map<std::string, Place, std::less<>>;
 
+  /// A Depth says how much of media is read: their shapes; their shapes, after decoding them to see whether
+  /// that is possible; or their values.
+  enum class Depth : std::uint8_t { shape, checked, values };
+
   /// Makes a sample. `length`, if not null, receives its number of tokens before a cut.
-  SampleContent make(const Place& place, bool values, WordCache& cache, std::int64_t* length = nullptr) const;
-  /// Reads a member. For a picture without values it reads only the first bytes, enough to find the picture's
-  /// size. `medium` has everything except the bytes.
-  MediumContent read_medium(const TarFile& tar, TarMember member, MediumFile medium, bool values) const;
+  SampleContent make(std::size_t sample, Depth depth, WordCache& cache, std::int64_t* length = nullptr) const;
+  /// Reads a medium. For the shape of a picture it reads only the first bytes, enough to find the picture's
+  /// size.
+  MediumContent read_medium(const StoredMedium& stored, bool is_alone, Depth depth) const;
   /// Takes an idle cache or makes one. @see give_back()
   std::unique_ptr<WordCache> take_cache() const;
   void give_back(std::unique_ptr<WordCache> cache) const;
@@ -76,7 +78,7 @@ class ShardData final : public Dataset {
   MediaReader media_;
   Tokenizer tokenizer_;
   ChatTokenizer chat_;
-  std::vector<TarFile> tars_;
+  std::unique_ptr<const SampleSource> source_;
   Places places_;  ///< all samples, by id
   mutable std::mutex mutex_;
   mutable std::vector<std::unique_ptr<WordCache>> caches_;  ///< idle caches, 2 MB each

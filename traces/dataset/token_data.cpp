@@ -63,10 +63,9 @@ void TokenData::add_documents(const File& file) {
   for (std::size_t s = 0; s < file.tokens.size(); ++s) {
     const std::size_t length = file.tokens.length(s);
     if (length < 2) {
-      if (left_out_.count++ == 0) {
-        left_out_.first = fmt::format("{}: document {} has {} tokens, but the first token is not a target",
-                                      file.tokens.index_path(), s, length);
-      }
+      left_out_.push_back({fmt::format("{}/document {}", file.name, s),
+                           fmt::format("{}: document {} has {} tokens, but the first token is not a target",
+                                       file.tokens.index_path(), s, length)});
     }
     for (std::size_t token = 0; token + 1 < length; token += longest_)
       add_sample(file, {s, token}, std::min(longest_, length - 1 - token));

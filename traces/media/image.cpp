@@ -49,6 +49,11 @@ std::string place_at(const PictureFile& file, std::size_t offset) {
   return offset_place(file.name, offset);
 }
 
+bool begins_as_picture(std::string_view bytes) {
+  return std::any_of(std::begin(kCodecs), std::end(kCodecs),
+                     [&](const ImageCodec& codec) { return bytes.starts_with(codec.magic); });
+}
+
 RgbImage decode_image(std::string_view bytes, const std::string& file, std::int64_t most_pixels) {
   return codec_of(bytes, file).decode({bytes, file, most_pixels});
 }

@@ -23,6 +23,9 @@ struct RgbImage {
 /// pictures that are made to exhaust memory.
 inline constexpr std::int64_t kMaxPixels = 178'956'970;
 
+/// Returns whether `bytes` begin like a file of a format that decode_image() reads.
+bool begins_as_picture(std::string_view bytes);
+
 /// Decodes a JPEG or PNG file, recognized by its first bytes. Gray becomes three equal channels. CMYK and
 /// YCCK are read in Adobe's inverted form and converted to RGB by multiplication. Alpha is dropped. Channels
 /// of 16 bits lose their lower 8 bits, but 16-bit gray is clipped at 255, as in Pillow. `file` is named in

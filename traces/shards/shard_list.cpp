@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/refuse.hpp"
+#include "traces/text/readable_file.hpp"
 
 namespace dflop {
 namespace {
@@ -19,6 +20,8 @@ constexpr std::size_t kMaxDigits = 19;
 constexpr std::string_view kTarEnding = ".tar";
 constexpr std::string_view kIndexEnding = ".idx";
 constexpr std::string_view kIdsEnding = ".bin";
+constexpr std::string_view kLinesEnding = ".jsonl";
+constexpr std::string_view kParquetEnding = ".parquet";
 
 /// Returns the folder's files with an ending, sorted by name.
 std::vector<std::string> files_of_folder(const std::string& folder, std::string_view ending) {
@@ -105,12 +108,53 @@ std::string without_ending(const std::string& name) {
   return has_ending ? name.substr(0, name.size() - kIndexEnding.size()) : name;
 }
 
+/// Returns whether a file .json is a list of samples, from its beginning. An object in a line of its own,
+/// followed by another object, is not valid JSON: the file has one object a line.
+bool begins_as_list(const std::string& path) {
+  constexpr std::uint64_t kBeginning = std::uint64_t{1} << 20;
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return false;  // reading from a pipe would take bytes from it
+  const ReadableFile file(path);
+  std::string bytes(std::min(file.size(), kBeginning), '\0');
+  file.read(0, bytes.data(), bytes.size());
+  constexpr std::string_view kSpaces = " \t\r\n";
+  std::string_view text = bytes;
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+  text.remove_prefix(std::min(text.find_first_not_of(kSpaces), text.size()));
+  if (text.starts_with('[')) return true;
+  const std::size_t end = std::min(text.find('\n'), text.size());
+  const std::string_view line = text.substr(0, end);
+  const std::size_t last = line.find_last_not_of(kSpaces);
+  const std::size_t next = text.find_first_not_of(kSpaces, end);
+  return text.starts_with('{') && line[last] == '}' && next != std::string_view::npos && text[next] == '{';
+}
+
+[[noreturn]] void refuse_parquet(const std::string& name, const std::string& file) {
+  refuse_input(
+      name,
+      "Parquet files are not read: expected tars, a JSON list, .jsonl, token ids (.idx) or records (.csv); "
+      "convert each file, as with python3 -c \"import pandas; "
+      "pandas.read_parquet('{}').to_json('{}.jsonl', orient='records', lines=True)\", which needs pictures "
+      "as files that a column names",
+      file, file.substr(0, file.size() - kParquetEnding.size()));
+}
+
 }  // namespace
 
 std::optional<ShardKind> kind_of_shards(const std::string& name) {
   if (is_folder(name)) {
-    const bool has_tars = !files_of_folder(name, kTarEnding).empty();
-    return has_tars || files_of_folder(name, kIndexEnding).empty() ? ShardKind::tar : ShardKind::megatron;
+    const auto has = [&](std::string_view ending) { return !files_of_folder(name, ending).empty(); };
+    if (has(kTarEnding)) return ShardKind::tar;
+    if (has(kIndexEnding)) return ShardKind::megatron;
+    if (has(kLinesEnding)) return ShardKind::list;
+    if (has(kParquetEnding)) refuse_parquet(name, files_of_folder(name, kParquetEnding).front());
+    return ShardKind::tar;
+  }
+  if (name.ends_with(kParquetEnding)) refuse_parquet(name, name);
+  if (name.ends_with(kLinesEnding)) return ShardKind::list;
+  if (name.ends_with(".json")) {
+    const std::string first = file_exists(name) ? name : expand_braces(name).front();
+    if (begins_as_list(first)) return ShardKind::list;
   }
   if (name.ends_with(kTarEnding) || name.ends_with(".tar.gz") || name.ends_with(".tgz"))
     return ShardKind::tar;
@@ -123,7 +167,9 @@ std::optional<ShardKind> kind_of_shards(const std::string& name) {
 std::vector<std::string> expand_shards(const std::string& name) {
   if (is_folder(name)) {
     std::vector<std::string> shards = files_of_folder(name, kTarEnding);
-    if (shards.empty()) refuse_input(name, "expected files *.tar or *.idx in the folder, found none");
+    if (shards.empty()) shards = files_of_folder(name, kLinesEnding);
+    if (shards.empty())
+      refuse_input(name, "expected files *.tar, *.idx or *.jsonl in the folder, found none");
     return shards;
   }
   if (file_exists(name)) return {name};

@@ -8,16 +8,20 @@
 
 namespace dflop {
 
-/// A ShardKind is a format of shards: WebDataset tars, or Megatron indexed data sets.
-enum class ShardKind : std::uint8_t { tar, megatron };
+/// A ShardKind is a format of training data: WebDataset tars, Megatron indexed data sets, or lists of samples
+/// in JSON (JsonList).
+enum class ShardKind : std::uint8_t { tar, megatron, list };
 
-/// Returns the kind of shards that a data set's name denotes; nullopt for other data. A folder denotes tars,
-/// unless it has *.idx files and no tars. Another name may end in .tar, .idx or .bin. A Megatron data set may
-/// also be named without an ending, or by a pattern of such names.
+/// Returns the kind of shards that a data set's name denotes; nullopt for other data. A folder denotes tars
+/// or, if it has none, *.idx files or, if it has none of these either, *.jsonl files. Another name may end in
+/// .tar, .idx, .bin or .jsonl. A file .json is a list if it begins with '[', or if its first line is an
+/// object and the next one begins another. A Megatron data set may also be named without an ending, or by a
+/// pattern of such names.
+/// @throws Error (input) that says how to convert the data for a .parquet file or a folder of such files
 std::optional<ShardKind> kind_of_shards(const std::string& name);
 
 /// Returns the shards that a name denotes:
-///   a folder                        its files *.tar, sorted by their names
+///   a folder                        its files *.tar or, if it has none, *.jsonl, sorted by their names
 ///   data/shard-{000000..000009}.tar a file for each number, from the first to the last; several braces give
 ///                                   all combinations, the last number running fastest
 ///   anything else                   the file of this name, which need not exist

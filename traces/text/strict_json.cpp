@@ -261,6 +261,10 @@ std::string JsonValue::text() const {
   return json_->dump();
 }
 
+bool JsonValue::is_object() const {
+  return json_->is_object();
+}
+
 bool JsonValue::is_string() const {
   return json_->is_string();
 }

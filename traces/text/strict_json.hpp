@@ -43,6 +43,7 @@ class JsonValue {
   JsonValue at(std::string_view key) const;
   bool has(std::string_view key) const;
   bool is_array() const;
+  bool is_object() const;
   bool is_string() const;
 
   /// Returns the value as JSON text.

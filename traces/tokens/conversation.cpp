@@ -47,17 +47,76 @@ void add_text(ChatTurn& turn, std::string_view text) {
   turn.words.back() += text.substr(from);
 }
 
-void add_content(ChatTurn& turn, const JsonValue& content) {
+constexpr const char* kPathKeys[] = {"path", "url", "file"};
+constexpr std::string_view kStored = "contents inside a list are not read, so store them as files";
+
+bool is_no_value(const JsonValue& value) {
+  return !value.is_string() && !value.is_array() && !value.is_object() && value.text() == "null";
+}
+
+/// Files are the files of media, in the order of the media; empty for a medium whose part names none.
+using Files = std::vector<std::string>;
+
+/// Returns the path that a text of a list names; "" for null.
+std::string read_path(const JsonValue& value) {
+  if (is_no_value(value)) return "";
+  const std::string& text = value.string();
+  if (text.starts_with("data:"))
+    value.refuse(fmt::format("expected the path of a file, found a data: URL: {}", kStored));
+  if (text.starts_with("file://")) return text.substr(7);
+  if (const std::size_t colon = text.find("://"); colon < 10)
+    value.refuse("expected the path of a file, found a URL of {}: download it and name the file",
+                 text.substr(0, colon));
+  return text;
+}
+
+/// Returns the path in a text, {"path": ...} or {"url": ...}; "" for none.
+std::string read_file(const JsonValue& value) {
+  if (!value.is_object()) return read_path(value);
+  for (const char* key : kPathKeys) {
+    std::string path = value.has(key) ? read_path(value.at(key)) : "";
+    if (!path.empty()) return path;
+  }
+  value.refuse(fmt::format("expected the path of a file, found none: {}", kStored));
+}
+
+/// Returns the file of a part with this type; "" if it names none.
+std::string read_part_file(const JsonValue& part, ChatMedium medium, const std::string& type) {
+  const std::string name(to_string(medium));
+  for (const std::string& key : {type, name, name + "_url"}) {
+    std::string path = part.has(key) ? read_file(part.at(key)) : "";
+    if (!path.empty()) return path;
+  }
+  for (const char* key : kPathKeys) {
+    std::string path = part.has(key) ? read_path(part.at(key)) : "";
+    if (!path.empty()) return path;
+  }
+  return "";
+}
+
+/// Returns the medium of a part of a list: "image", "image_url" or "input_image".
+std::optional<ChatMedium> medium_of_part(std::string type) {
+  if (type.ends_with("_url")) type.resize(type.size() - 4);
+  if (type.starts_with("input_")) type.erase(0, 6);
+  return from_string<ChatMedium>(type);
+}
+
+/// Adds a content. `files`, if not null, receives the files of media.
+void add_content(ChatTurn& turn, const JsonValue& content, Files* files) {
   if (!content.is_array()) {
     add_text(turn, content.string());
+    if (files != nullptr) files->resize(files->size() + turn.media.size());
     return;
   }
   for (const JsonValue& part : content.elements()) {
     const JsonValue type = part.at("type");
-    if (type.string() == "text") {
+    const std::string& name = type.string();
+    const auto medium = files == nullptr ? from_string<ChatMedium>(name) : medium_of_part(name);
+    if (name == "text") {
       turn.words.back() += part.at("text").string();
-    } else if (const auto medium = from_string<ChatMedium>(type.string())) {
+    } else if (medium) {
       add_medium(turn, *medium);
+      if (files != nullptr) files->push_back(read_part_file(part, *medium, name));
     } else {
       type.refuse_type("text, image, video or audio");
     }
@@ -72,7 +131,8 @@ ChatRole read_role(const JsonValue& value) {
   return row->second;
 }
 
-std::vector<ChatTurn> read_turns(const JsonValue& list, std::string_view role, std::string_view content) {
+std::vector<ChatTurn> read_turns(const JsonValue& list, std::string_view role, std::string_view content,
+                                 Files* files) {
   std::vector<ChatTurn> turns;
   bool has_answer = false;
   for (const JsonValue& value : list.elements()) {
@@ -81,7 +141,7 @@ std::vector<ChatTurn> read_turns(const JsonValue& list, std::string_view role, s
     if (turn.role == ChatRole::system && !turns.empty())
       value.at(role).refuse("expected a system turn before all others, found it after {}", turns.size());
     has_answer = has_answer || turn.role == ChatRole::assistant;
-    add_content(turn, value.at(content));
+    add_content(turn, value.at(content), files);
     const bool has_weight = value.has("weight") && value.at("weight").text() != "null";
     if (turn.role == ChatRole::assistant && has_weight)
       turn.is_trained = value.at("weight").integer(0, 1) == 1;
@@ -89,6 +149,68 @@ std::vector<ChatTurn> read_turns(const JsonValue& list, std::string_view role, s
   }
   if (!has_answer) list.refuse("expected a turn of the assistant, found none: nothing could be learned");
   return turns;
+}
+
+int forms_in(const JsonValue& root) {
+  return root.has("conversations") + root.has("messages") + root.has("text");
+}
+
+Conversation read_conversation(const JsonValue& root, Files* files) {
+  if (const int forms = forms_in(root); forms != 1)
+    root.refuse("expected one of 'conversations', 'messages' and 'text', found {}", forms);
+  if (root.has("conversations")) return {read_turns(root.at("conversations"), "from", "value", files), false};
+  if (root.has("messages")) return {read_turns(root.at("messages"), "role", "content", files), false};
+  ChatTurn turn;
+  turn.role = ChatRole::assistant;
+  add_text(turn, root.at("text").string());
+  if (files != nullptr) files->resize(turn.media.size());
+  return {{std::move(turn)}, true};
+}
+
+/// Returns the files that a list names next to a conversation, under "image" or "images" and so on.
+Files files_next_to(const JsonValue& root, ChatMedium medium) {
+  const std::string one(to_string(medium));
+  const std::string many = one + "s";
+  const auto is_given = [&](const std::string& key) { return root.has(key) && !is_no_value(root.at(key)); };
+  if (is_given(one) && is_given(many)) root.refuse("expected '{}' or '{}', found both", one, many);
+  if (!is_given(one) && !is_given(many)) return {};
+  const JsonValue value = root.at(is_given(one) ? one : many);
+  if (!value.is_array()) {
+    std::string path = read_file(value);
+    return path.empty() ? Files{} : Files{std::move(path)};
+  }
+  Files files;
+  for (const JsonValue& element : value.elements()) {
+    files.push_back(read_file(element));
+    if (files.back().empty()) element.refuse_type("the path of a file");
+  }
+  return files;
+}
+
+/// Gives the media of one kind whose parts name no file the files next to the conversation.
+void match_files(const JsonValue& root, const std::vector<ChatMedium>& media, ChatMedium medium,
+                 Files& files) {
+  const Files given = files_next_to(root, medium);
+  std::size_t wanted = 0;
+  for (std::size_t m = 0; m < media.size(); ++m) {
+    if (media[m] != medium || !files[m].empty()) continue;
+    if (wanted < given.size()) files[m] = given[wanted];
+    ++wanted;
+  }
+  if (wanted == given.size()) return;
+  root.refuse("expected {0} {1}, one for each <{2}> in the conversation, found {3} in '{2}' or '{2}s'",
+              wanted, wanted == 1 ? "file" : "files", to_string(medium), given.size());
+}
+
+[[noreturn]] void refuse_form(const JsonValue& root) {
+  std::string found;
+  for (const auto& [key, value] : root.members())
+    found += fmt::format("{}'{}'", found.empty() ? "" : ", ", key);
+  root.refuse(
+      "expected {{\"conversations\": [{{\"from\": \"human\", \"value\": ...}}, ...]}} (LLaVA, ShareGPT), "
+      "{{\"messages\": [{{\"role\": \"user\", \"content\": ...}}, ...]}} (OpenAI, ms-swift, LLaMA-Factory) or "
+      "{{\"text\": ...}}, with files in \"image\" or \"images\", found {}",
+      found.empty() ? "no key" : "keys " + found);
 }
 
 }  // namespace
@@ -103,14 +225,28 @@ Conversation parse_conversation(std::string_view json, const std::string& place)
   const JsonDocument document(json, place);
   const JsonValue root = document.root();
   root.require_object();
-  const int forms = root.has("conversations") + root.has("messages") + root.has("text");
-  if (forms != 1) root.refuse("expected one of 'conversations', 'messages' and 'text', found {}", forms);
-  if (root.has("conversations")) return {read_turns(root.at("conversations"), "from", "value"), false};
-  if (root.has("messages")) return {read_turns(root.at("messages"), "role", "content"), false};
-  ChatTurn turn;
-  turn.role = ChatRole::assistant;
-  add_text(turn, root.at("text").string());
-  return {{std::move(turn)}, true};
+  return read_conversation(root, nullptr);
+}
+
+ListedConversation parse_listed_conversation(std::string_view json, const std::string& place) {
+  const JsonDocument document(json, place);
+  const JsonValue root = document.root();
+  root.require_object();
+  if (forms_in(root) == 0) refuse_form(root);
+  ListedConversation listed;
+  listed.conversation = read_conversation(root, &listed.files);
+  std::vector<ChatTurn>& turns = listed.conversation.turns;
+  const std::vector<ChatMedium> media = listed.conversation.media();
+  for (const ChatMedium medium : all_of<ChatMedium>()) match_files(root, media, medium, listed.files);
+  const bool has_system =
+      root.has("system") && !is_no_value(root.at("system")) && !listed.conversation.is_text;
+  if (has_system && !root.at("system").string().empty() && turns.front().role != ChatRole::system) {
+    ChatTurn turn;
+    turn.role = ChatRole::system;
+    turn.words = {root.at("system").string()};
+    turns.insert(turns.begin(), std::move(turn));
+  }
+  return listed;
 }
 
 }  // namespace dflop

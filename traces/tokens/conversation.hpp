@@ -58,4 +58,24 @@ struct Conversation {
 /// forms, and for a conversation without an assistant turn, from which nothing could be learned
 Conversation parse_conversation(std::string_view json, const std::string& place);
 
+/// A ListedConversation is a conversation of a list, with the files of its media.
+struct ListedConversation {
+  Conversation conversation;
+  std::vector<std::string> files;  ///< one for each of conversation.media(): a path, as written in the list
+};
+
+/// Reads a sample of a list in one of the forms of parse_conversation(), with the files of its media:
+///   "image", "images", "video", "videos", "audio", "audios"   a path, a list of paths, or of {"path":
+///   "..."}, next to
+///                      the conversation: the files of its placeholders, in order (LLaVA, ms-swift,
+///                      LLaMA-Factory)
+///   {"type": "image", "image": "a.jpg"}   a path in a part, under the name of its medium, "path", "url" or
+///   "file"
+///   {"type": "image_url", "image_url": {"url": "a.jpg"}}      as OpenAI has it; also video_url and audio_url
+/// Null and empty texts name no file. "file://" before a path is dropped. A "system" next to the conversation
+/// is its system turn, if it has none of its own (LLaMA-Factory).
+/// @throws Error (input) with `place` and key if files and placeholders differ in number, and for URLs and
+/// contents in place of a path; what parse_conversation() throws
+ListedConversation parse_listed_conversation(std::string_view json, const std::string& place);
+
 }  // namespace dflop

@@ -95,8 +95,8 @@ TEST_F(ShardDataTest, SamplesLongerThanTheModelsLimitAreSkipped) {
   model.max_tokens = 40;  // each picture already has more
   const ShardData data(model, folder.path(), kShard);
   EXPECT_TRUE(data.samples().empty());
-  EXPECT_EQ(data.left_out().count, 3U);
-  EXPECT_NE(data.left_out().first.find("sample_0000"), std::string::npos) << data.left_out().first;
+  EXPECT_EQ(data.left_out().size(), 3U);
+  EXPECT_NE(data.left_out().at(0).why.find("sample_0000"), std::string::npos) << data.left_out().at(0).why;
 }
 
 /// If the cut is before the answer's first token, nothing is left to learn; after it, something is.
@@ -112,9 +112,9 @@ TEST_F(ShardDataTest, SamplesWithNoTargetsAfterCuttingAreSkipped) {
   EXPECT_EQ(ShardData(model, folder.path(), tar).samples().size(), 1U);
   model.max_tokens = asked + 1;
   const ShardData data(model, folder.path(), tar);
-  EXPECT_EQ(data.left_out().count, 1U);
-  EXPECT_NE(data.left_out().first.find("keeps some trained tokens"), std::string::npos)
-      << data.left_out().first;
+  EXPECT_EQ(data.left_out().size(), 1U);
+  EXPECT_NE(data.left_out().at(0).why.find("keeps some trained tokens"), std::string::npos)
+      << data.left_out().at(0).why;
 }
 
 /// Files in tars are ordered by name, so .10.png comes before .2.jpg.
@@ -174,8 +174,8 @@ TEST_F(ShardDataTest, SamplesWithoutTargetsAreSkipped) {
   write_file_atomically(tar, testing::tar_entry("one.json", R"({"text": "x"})") + std::string(1024, '\0'));
   const ShardData data(model, folder.path(), tar);
   EXPECT_TRUE(data.samples().empty());
-  EXPECT_EQ(data.left_out().count, 1U);
-  EXPECT_NE(data.left_out().first.find("short.tar/one"), std::string::npos) << data.left_out().first;
+  EXPECT_EQ(data.left_out().size(), 1U);
+  EXPECT_NE(data.left_out().at(0).why.find("short.tar/one"), std::string::npos) << data.left_out().at(0).why;
 }
 
 /// The templates of Qwen2 and Qwen2.5 have different default system messages.

@@ -118,7 +118,7 @@ TEST_F(TokenDataTest, DocumentsAreSamples) {
       }
     }
     EXPECT_EQ(s, data.samples().size());
-    EXPECT_EQ(data.left_out().count, left_out);
+    EXPECT_EQ(data.left_out().size(), left_out);
   }
 }
 
