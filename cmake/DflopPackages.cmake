@@ -17,3 +17,5 @@ find_package(benchmark 1.7 REQUIRED)
 
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(CBC REQUIRED IMPORTED_TARGET cbc osi-clp)
+pkg_check_modules(WEBP REQUIRED IMPORTED_TARGET libwebp)
+pkg_check_modules(SOXR REQUIRED IMPORTED_TARGET soxr)

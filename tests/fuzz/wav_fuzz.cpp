@@ -6,6 +6,8 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const dflop::SoundShape shape = dflop::sound_shape(text, "fuzz.wav");
     const std::vector<float> samples = dflop::decode_sound(text, "fuzz.wav", shape.rate);
     dflop::require(static_cast<std::int64_t>(samples.size()) == shape.samples);
+    const std::int64_t length = dflop::resampled_length(shape.samples, shape.rate);
+    dflop::require(std::ssize(dflop::decode_sound(text, "fuzz.wav")) == length);
     if (samples.size() >= dflop::kMelHop) dflop::log_mel(samples, {80, false});
   });
 }

@@ -65,17 +65,17 @@ MediumContent content_of(const Architecture& architecture, const QwenProcessor& 
 MediumContent content_of(const Architecture& architecture, const MelOptions& options, const MediumFile& file,
                          bool values) {
   const SoundShape shape = sound_shape(file.bytes, file.name);
-  require_rate(shape, file.name);
+  const std::int64_t samples = resampled_length(shape.samples, shape.rate);
   // Two rows of the second convolution make a token; the first two rows begin at frames 0 and 2.
   constexpr std::int64_t kMin = 2 * kMelHop + 1;
   const std::int64_t longest = std::min(kSoundChunk, 2 * architecture.front.table * kMelHop);
-  if (shape.samples < kMin || shape.samples > longest) {
+  if (samples < kMin || samples > longest) {
     throw UntakenLength{fmt::format("{}: expected a sound of {} to {} samples, which are {:.3g} s, found {}",
                                     file.name, kMin, longest, static_cast<double>(longest) / kSoundRate,
-                                    shape.samples)};
+                                    samples)};
   }
   const MelSpectrum mel =
-      values ? log_mel(decode_sound(file.bytes, file.name), options) : mel_shape(shape.samples, options);
+      values ? log_mel(decode_sound(file.bytes, file.name), options) : mel_shape(samples, options);
   return qwen_sound(architecture, mel.frames, mel.valid_frames, mel.values);
 }
 

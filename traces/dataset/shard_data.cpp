@@ -229,8 +229,9 @@ MediumContent ShardData::read_medium(const StoredMedium& stored, bool is_alone, 
     throw Error(error.kind(), error.message() + stored.hint, stored.place);
   }
   if (depth == Depth::values) return media_.read(medium);
+  MediumContent content = media_.shape(medium);  // rejects sounds that are too long before they are decoded
   if (depth == Depth::checked) media_.check(medium);
-  return media_.shape(medium);
+  return content;
 }
 
 SampleContent ShardData::make(std::size_t sample, Depth depth, WordCache& cache, std::int64_t* length) const {

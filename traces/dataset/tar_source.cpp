@@ -20,7 +20,7 @@ std::string_view last_extension(const TarMember& member) {
 
 bool is_picture(const TarMember& member) {
   const std::string_view kind = last_extension(member);
-  return kind == "jpg" || kind == "jpeg" || kind == "png";
+  return kind == "jpg" || kind == "jpeg" || kind == "png" || kind == "webp";
 }
 
 /// Opens files in parallel, because opening reads a header for each member and waits for disk or network.
@@ -71,13 +71,13 @@ struct UnreadKind {
 };
 constexpr std::string_view kFrames =
     "a video's frames as pictures .0.jpg, .1.jpg and so on, with an <image> for each in the text";
-constexpr std::string_view kPicture = "a picture as .jpg or .png";
+constexpr std::string_view kPicture = "a picture as .jpg, .png or .webp";
 constexpr std::string_view kSound = "a sound as .wav";
 constexpr UnreadKind kUnreadKinds[] = {
-    {"mp4", kFrames},   {"webm", kFrames},  {"mkv", kFrames},   {"avi", kFrames},  {"mov", kFrames},
-    {"m4v", kFrames},   {"webp", kPicture}, {"gif", kPicture},  {"bmp", kPicture}, {"tif", kPicture},
-    {"tiff", kPicture}, {"heic", kPicture}, {"avif", kPicture}, {"mp3", kSound},   {"flac", kSound},
-    {"ogg", kSound},    {"opus", kSound},   {"m4a", kSound},    {"aac", kSound}};
+    {"mp4", kFrames},   {"webm", kFrames},  {"mkv", kFrames},  {"avi", kFrames},  {"mov", kFrames},
+    {"m4v", kFrames},   {"gif", kPicture},  {"bmp", kPicture}, {"tif", kPicture}, {"tiff", kPicture},
+    {"heic", kPicture}, {"avif", kPicture}, {"mp3", kSound},   {"flac", kSound},  {"ogg", kSound},
+    {"opus", kSound},   {"m4a", kSound},    {"aac", kSound}};
 
 /// Rejects a sample whose conversation has placeholders but that has no supported media for them.
 [[noreturn]] void refuse_media(const TarSample& sample, const std::string& where,

@@ -1,4 +1,4 @@
-// These are the internal JPEG and PNG readers of decode_image(), and the helpers that they share.
+// These are the internal JPEG, PNG and WebP readers of decode_image(), and the helpers that they share.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,8 @@ RgbImage decode_jpeg(const PictureFile& file);
 ImageSize jpeg_size(const PictureFile& file);
 RgbImage decode_png(const PictureFile& file);
 ImageSize png_size(const PictureFile& file);
+RgbImage decode_webp(const PictureFile& file);
+ImageSize webp_size(const PictureFile& file);
 
 /// Returns a size read from a header. @throws Error (input) if the size exceeds the file's max number of
 /// pixels.

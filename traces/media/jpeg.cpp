@@ -11,16 +11,23 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "core/refuse.hpp"
 #include "traces/media/codecs.hpp"
+#include "traces/media/orientation.hpp"
 
 namespace dflop {
 namespace {
 
 /// A progressive file has about 10 scans; each costs a pass over all pixels, however short it is.
 constexpr int kMaxScans = 100;
+
+constexpr int kMetadataMarker = JPEG_APP0 + 1;
+constexpr std::string_view kXmpName = "http://ns.adobe.com/xap/1.0/";
+constexpr std::string_view kExifName("Exif\0\0", 6);
 
 /// Returns a * b / 255, rounded.
 unsigned multiply_255(unsigned a, unsigned b) {
@@ -49,7 +56,10 @@ class JpegReader {
     errors_.emit_message = on_message;
     errors_.output_message = [](j_common_ptr) {};
     state_.client_data = this;
-    guarded([this] { jpeg_create_decompress(&state_); });
+    guarded([this] {
+      jpeg_create_decompress(&state_);
+      jpeg_save_markers(&state_, kMetadataMarker, 0xFFFF);
+    });
     source_.init_source = [](j_decompress_ptr) {};
     source_.fill_input_buffer = on_end;
     source_.skip_input_data = on_skip;
@@ -79,9 +89,24 @@ class JpegReader {
     return size;
   }
 
+  /// Returns the orientation in the header, before decoding ends. @pre read_header()
+  Orientation orientation() const {
+    std::string_view xmp;
+    for (jpeg_saved_marker_ptr marker = state_.marker_list; marker != nullptr; marker = marker->next) {
+      const std::string_view data(reinterpret_cast<const char*>(marker->data), marker->data_length);
+      if (marker->marker != kMetadataMarker) continue;
+      if (data.starts_with(kXmpName)) xmp = data;
+      if (!data.starts_with(kExifName)) continue;
+      if (const std::optional<Orientation> found = exif_orientation(data)) return *found;
+    }
+    return xmp_orientation(xmp);
+  }
+
+  /// Returns the upright picture.
   RgbImage decode() {
     const ImageSize size = read_header();
     check_bytes(size);
+    const Orientation upright = orientation();
     const auto width = static_cast<std::size_t>(size.width);
     RgbImage image{size, std::vector<std::uint8_t>(3 * width * static_cast<std::size_t>(size.height))};
     const bool inks = state_.jpeg_color_space == JCS_CMYK || state_.jpeg_color_space == JCS_YCCK;
@@ -89,7 +114,7 @@ class JpegReader {
     std::vector<std::uint8_t> row(inks ? 4 * width : 0);
     guarded([&] { jpeg_start_decompress(&state_); });
     guarded([&] { read_rows(image.pixels.data(), inks ? row.data() : nullptr); });
-    return image;
+    return upright.turned(std::move(image));
   }
 
  private:
@@ -190,7 +215,9 @@ RgbImage decode_jpeg(const PictureFile& file) {
 }
 
 ImageSize jpeg_size(const PictureFile& file) {
-  return JpegReader(file).read_header();
+  JpegReader reader(file);
+  const ImageSize stored = reader.read_header();
+  return reader.orientation().turned(stored);
 }
 
 }  // namespace dflop

@@ -7,9 +7,11 @@
 #include <cstddef>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "core/refuse.hpp"
 #include "traces/media/codecs.hpp"
+#include "traces/media/orientation.hpp"
 
 namespace dflop {
 namespace {
@@ -17,7 +19,9 @@ namespace {
 /// Deflate expands one byte to at most this many: 258 from two codes of a bit each.
 constexpr std::uint64_t kMaxInflated = 1032;
 
-/// A PngReader is one run of libpng over bytes in memory. Chunks that do not affect RGB are ignored.
+constexpr png_byte kExifChunk[] = {'e', 'X', 'I', 'f', '\0'};
+
+/// A PngReader is one run of libpng over bytes in memory. Chunks that do not affect upright RGB are ignored.
 class PngReader {
  public:
   explicit PngReader(const PictureFile& file) : file_(file) {
@@ -31,6 +35,7 @@ class PngReader {
       png_set_read_fn(png_, this, on_read);
       png_set_user_limits(png_, PNG_UINT_31_MAX, PNG_UINT_31_MAX);
       png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
+      png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_AS_DEFAULT, kExifChunk, 1);
     });
   }
   ~PngReader() { png_destroy_read_struct(&png_, &info_, nullptr); }
@@ -43,9 +48,20 @@ class PngReader {
     return checked_size(file_, png_get_image_width(png_, info_), png_get_image_height(png_, info_));
   }
 
+  /// Returns the orientation in the header. @pre read_header()
+  Orientation orientation() {
+    png_bytep exif = nullptr;
+    png_uint_32 size = 0;
+    guarded([&] { png_get_eXIf_1(png_, info_, &size, &exif); });
+    if (exif == nullptr) return {};
+    return exif_orientation({reinterpret_cast<const char*>(exif), size}).value_or(Orientation());
+  }
+
+  /// Returns the upright picture.
   RgbImage decode() {
     const ImageSize size = read_header();
     check_bytes(size);
+    const Orientation upright = orientation();
     const auto width = static_cast<std::size_t>(size.width);
     const auto height = static_cast<std::size_t>(size.height);
     RgbImage image{size, std::vector<std::uint8_t>(3 * width * height)};
@@ -61,7 +77,7 @@ class PngReader {
         read_rows(image.pixels.data(), 3 * width);
       });
     }
-    return image;
+    return upright.turned(std::move(image));
   }
 
  private:
@@ -138,7 +154,9 @@ RgbImage decode_png(const PictureFile& file) {
 }
 
 ImageSize png_size(const PictureFile& file) {
-  return PngReader(file).read_header();
+  PngReader reader(file);
+  const ImageSize stored = reader.read_header();
+  return reader.orientation().turned(stored);
 }
 
 }  // namespace dflop

@@ -1,5 +1,7 @@
 #include "traces/media/sound.hpp"
 
+#include <soxr.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -17,9 +19,14 @@ namespace dflop {
 namespace {
 
 constexpr std::int32_t kMaxChannels = 64;
+constexpr std::uint32_t kMinRate =
+    1000;  // below, resampling would use far more memory than the file has bytes
+constexpr std::uint32_t kMaxRate = 1'000'000;
 constexpr std::uint32_t kUnknownSize = 0xFFFFFFFF;
 constexpr unsigned kPcm = 1;
 constexpr unsigned kFloat = 3;
+constexpr unsigned kALaw = 6;
+constexpr unsigned kMuLaw = 7;
 constexpr unsigned kExtensible = 0xFFFE;
 
 /// The codes of WAVE_FORMAT_EXTENSIBLE are GUIDs: the two bytes of a code, followed by these bytes.
@@ -37,7 +44,7 @@ std::uint32_t read_little(std::string_view bytes, std::size_t at, std::size_t co
 /// A WavFile holds the layout of a file.
 struct WavFile {
   SoundShape shape;
-  bool is_float = false;
+  unsigned code = kPcm;
   std::size_t sample_bytes = 0;  ///< per channel
   std::size_t data = 0;          ///< offset of the first sample
 };
@@ -56,10 +63,13 @@ WavFile read_format(std::string_view bytes, std::size_t at, std::uint32_t size, 
     code = read_little(bytes, at + 24, 2);
   }
   const bool is_pcm = code == kPcm && (bits == 8 || bits == 16 || bits == 24 || bits == 32);
-  if (!is_pcm && !(code == kFloat && bits == 32)) {
+  const bool is_float = code == kFloat && (bits == 32 || bits == 64);
+  const bool is_law = (code == kALaw || code == kMuLaw) && bits == 8;
+  if (!is_pcm && !is_float && !is_law) {
     refuse_input(
         place,
-        "expected PCM (code 1) of 8, 16, 24 or 32 bits or floats (code 3) of 32, found code {} of {} bits",
+        "expected PCM (code 1) of 8, 16, 24 or 32 bits, floats (code 3) of 32 or 64, or A-law or mu-law "
+        "(codes 6 and 7) of 8, found code {} of {} bits",
         code, bits);
   }
   const std::uint32_t channels = read_little(bytes, at + 2, 2);
@@ -67,14 +77,14 @@ WavFile read_format(std::string_view bytes, std::size_t at, std::uint32_t size, 
     refuse_input(place, "expected 1 to {} channels, found {}", kMaxChannels, channels);
   }
   const std::uint32_t rate = read_little(bytes, at + 4, 4);
-  if (rate < 1 || rate > 1'000'000) refuse_input(place, "expected a rate of 1 to 1000000 Hz, found {}", rate);
+  if (rate < kMinRate || rate > kMaxRate)
+    refuse_input(place, "expected a rate of {} to {} Hz, found {}", kMinRate, kMaxRate, rate);
   const std::uint32_t frame = read_little(bytes, at + 12, 2);
   if (frame != channels * bits / 8) {
     refuse_input(place, "expected {} bytes per frame, for {} channels of {} bits, found {}",
                  channels * bits / 8, channels, bits, frame);
   }
-  return {
-      {static_cast<std::int32_t>(rate), static_cast<std::int32_t>(channels), 0}, code == kFloat, bits / 8, 0};
+  return {{static_cast<std::int32_t>(rate), static_cast<std::int32_t>(channels), 0}, code, bits / 8, 0};
 }
 
 WavFile read_headers(std::string_view bytes, const std::string& file) {
@@ -113,14 +123,57 @@ WavFile read_headers(std::string_view bytes, const std::string& file) {
   refuse_input(offset_place(file, at), "expected a chunk 'data', found the end of the file");
 }
 
+/// Returns the 16-bit number that a byte in A-law stands for (ITU-T G.711).
+int from_a_law(unsigned byte) {
+  byte ^= 0x55;
+  const unsigned exponent = (byte >> 4) & 7;
+  const unsigned mantissa = ((byte & 15) << 4) + 8;
+  const auto size = static_cast<int>(exponent == 0 ? mantissa : (mantissa + 256) << (exponent - 1));
+  return (byte & 0x80) != 0 ? size : -size;
+}
+
+/// Returns the 16-bit number that a byte in mu-law stands for (ITU-T G.711).
+int from_mu_law(unsigned byte) {
+  constexpr int kBias = 132;
+  byte = ~byte & 0xFF;
+  const int size = (static_cast<int>((byte & 15) << 3) + kBias) << ((byte >> 4) & 7);
+  return (byte & 0x80) != 0 ? kBias - size : size - kBias;
+}
+
 /// Returns one channel's sample; 1 is full scale.
 float read_sample(std::string_view bytes, std::size_t at, const WavFile& wav) {
+  if (wav.code == kFloat && wav.sample_bytes == 8) {
+    const std::uint64_t high = read_little(bytes, at + 4, 4);
+    return static_cast<float>(std::bit_cast<double>(high << 32 | read_little(bytes, at, 4)));
+  }
   const std::uint32_t raw = read_little(bytes, at, wav.sample_bytes);
-  if (wav.is_float) return std::bit_cast<float>(raw);
+  if (wav.code == kFloat) return std::bit_cast<float>(raw);
+  if (wav.code == kALaw) return static_cast<float>(from_a_law(raw)) / 32768;
+  if (wav.code == kMuLaw) return static_cast<float>(from_mu_law(raw)) / 32768;
   if (wav.sample_bytes == 1) return (static_cast<float>(raw) - 128) / 128;  // 8-bit samples are unsigned
   // Shift the sign to the sign bit of a 32-bit number.
   const auto number = static_cast<std::int32_t>(raw << (32 - 8 * wav.sample_bytes));
   return static_cast<float>(number * 0x1.0p-31);
+}
+
+/// Resamples a sound like librosa.load(), with which transformers reads sounds: soxr's high quality, cut or
+/// filled with silence to resampled_length().
+std::vector<float> resampled(const std::vector<float>& samples, std::int32_t from, std::int32_t to,
+                             const std::string& file) {
+  std::vector<float> out(static_cast<std::size_t>(resampled_length(std::ssize(samples), from, to)) + 1);
+  const soxr_io_spec_t form = soxr_io_spec(SOXR_FLOAT32_I, SOXR_FLOAT32_I);
+  const soxr_quality_spec_t quality = soxr_quality_spec(SOXR_HQ, 0);
+  const soxr_runtime_spec_t runtime = soxr_runtime_spec(1);  // threads
+  std::size_t done = 0;
+  const soxr_error_t error = soxr_oneshot(from, to, 1, samples.data(), samples.size(), nullptr, out.data(),
+                                          out.size(), &done, &form, &quality, &runtime);
+  if (error != nullptr)
+    throw Error(ErrorKind::internal, fmt::format("libsoxr: {}", soxr_strerror(error)), file);
+  std::fill(out.begin() + static_cast<std::ptrdiff_t>(done), out.end(), 0.0f);
+  out.pop_back();
+  if (!std::all_of(out.begin(), out.end(), [](float sample) { return std::isfinite(sample); }))
+    refuse_input(file, "expected samples that can be resampled, found values near the largest float");
+  return out;
 }
 
 constexpr std::size_t kLines = kMelWindow / 2 + 1;  ///< of the spectrum
@@ -209,17 +262,13 @@ SoundShape sound_shape(std::string_view bytes, const std::string& file) {
   return read_headers(bytes, file).shape;
 }
 
-void require_rate(const SoundShape& shape, const std::string& file, std::int32_t rate) {
-  if (shape.rate == rate) return;
-  refuse_input(file,
-               "expected {} samples per second, found {}: resample it first, as with `ffmpeg -i in.wav -ar "
-               "{} out.wav`",
-               rate, shape.rate, rate);
+std::int64_t resampled_length(std::int64_t samples, std::int32_t from, std::int32_t to) {
+  return static_cast<std::int64_t>(
+      std::ceil(static_cast<double>(samples) * (static_cast<double>(to) / from)));
 }
 
 std::vector<float> decode_sound(std::string_view bytes, const std::string& file, std::int32_t rate) {
   const WavFile wav = read_headers(bytes, file);
-  require_rate(wav.shape, file, rate);
   std::vector<float> samples(static_cast<std::size_t>(wav.shape.samples));
   std::size_t at = wav.data;
   for (float& sample : samples) {
@@ -231,7 +280,8 @@ std::vector<float> decode_sound(std::string_view bytes, const std::string& file,
     if (!std::isfinite(sample))
       refuse_input(offset_place(file, frame), "expected finite samples, found {}", sample);
   }
-  return samples;
+  if (wav.shape.rate == rate || samples.empty()) return samples;
+  return resampled(samples, wav.shape.rate, rate, file);
 }
 
 MelSpectrum mel_shape(std::int64_t samples, const MelOptions& options) {

@@ -27,16 +27,16 @@ struct SoundShape {
 /// before its last sample is an error. A size of ffffffff, which programs leave if they write into a pipe,
 /// means that the samples extend to the end of the file.
 /// @throws Error (input) for other formats (such as RF64), samples that are neither PCM of 8, 16, 24 or 32
-/// bits nor 32-bit floats, no or over 64 channels, and sizes that do not fit together.
+/// bits nor floats of 32 or 64 nor A-law or mu-law, no or over 64 channels, rates outside 1,000 to 1,000,000
+/// Hz, and sizes that do not fit together.
 SoundShape sound_shape(std::string_view bytes, const std::string& file);
 
-/// Checks that a sound has the sample rate `rate`. @throws Error (input) that says how to convert the file
-void require_rate(const SoundShape& shape, const std::string& file, std::int32_t rate = kSoundRate);
+/// Returns the number of samples to which a sound is resampled, rounded up, as librosa does.
+std::int64_t resampled_length(std::int64_t samples, std::int32_t from, std::int32_t to = kSoundRate);
 
-/// Returns the samples of a WAV file, averaged over its channels and scaled so that full scale is 1. Does not
-/// resample.
-/// @throws Error (input) if the file's rate is not `rate`, and for floats that are not finite; what
-/// sound_shape() throws
+/// Returns the samples of a WAV file, averaged over its channels, scaled so that full scale is 1, and
+/// resampled to `rate`.
+/// @throws Error (input) for floats that are not finite; what sound_shape() throws
 std::vector<float> decode_sound(std::string_view bytes, const std::string& file,
                                 std::int32_t rate = kSoundRate);
 

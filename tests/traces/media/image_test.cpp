@@ -25,7 +25,7 @@ std::string chunk(const std::string& kind, const std::string& data) {
 
 /// Builds a PNG file from rows, each preceded by its filter byte.
 std::string png(std::uint32_t width, std::uint32_t height, char depth, char kind, const std::string& rows,
-                const std::string& palette = "") {
+                const std::string& palette = "", const std::string& exif = "") {
   std::string packed(::compressBound(rows.size()), '\0');
   uLongf length = packed.size();
   ::compress(reinterpret_cast<Bytef*>(packed.data()), &length, reinterpret_cast<const Bytef*>(rows.data()),
@@ -33,7 +33,8 @@ std::string png(std::uint32_t width, std::uint32_t height, char depth, char kind
   packed.resize(length);
   return "\x89PNG\r\n\x1A\n" +
          chunk("IHDR", big_endian(width) + big_endian(height) + depth + kind + std::string(3, '\0')) +
-         (palette.empty() ? "" : chunk("PLTE", palette)) + chunk("IDAT", packed) + chunk("IEND", "");
+         (palette.empty() ? "" : chunk("PLTE", palette)) + (exif.empty() ? "" : chunk("eXIf", exif)) +
+         chunk("IDAT", packed) + chunk("IEND", "");
 }
 
 std::vector<int> pixels_of(const std::string& file) {
@@ -72,6 +73,142 @@ TEST(Image, PngOfEveryKindBecomesRgb) {
   EXPECT_EQ(pixels_of(png(1, 1, 8, 6, "\0\1\2\3\0"s)), (std::vector{1, 2, 3}));
   // A palette of two colors with four bits per index: 1, 0.
   EXPECT_EQ(pixels_of(png(2, 1, 4, 3, "\0\x10"s, "\1\2\3\4\5\6"s)), (std::vector{4, 5, 6, 1, 2, 3}));
+}
+
+/// Returns EXIF data with an orientation.
+std::string exif_of(unsigned orientation, bool is_little) {
+  const auto value = static_cast<char>(orientation);
+  if (is_little) {
+    return "II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0"s + value + std::string(7, '\0');
+  }
+  return "MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0"s + value + std::string(6, '\0');
+}
+
+/// Returns a JPEG with a segment of metadata behind its first marker.
+std::string with_segment(const std::string& jpeg, const std::string& data) {
+  const std::size_t size = data.size() + 2;
+  return jpeg.substr(0, 2) + "\xFF\xE1" + static_cast<char>(size >> 8) + static_cast<char>(size & 0xFF) +
+         data + jpeg.substr(2);
+}
+
+/// The rows of the stored picture are "1 2 3" and "4 5 6". Orientation 6, for example, was stored with the
+/// upright picture's top at the right: turning it clockwise gives the columns 4 1, 5 2 and 6 3.
+TEST(Image, PicturesAreTurnedUpright) {
+  const std::string rows = "\0\1\2\3\0\4\5\6"s;
+  const std::vector<std::pair<ImageSize, std::string>> expected = {
+      {{3, 2}, "123456"}, {{3, 2}, "321654"}, {{3, 2}, "654321"}, {{3, 2}, "456123"},
+      {{2, 3}, "142536"}, {{2, 3}, "415263"}, {{2, 3}, "635241"}, {{2, 3}, "362514"}};
+  for (unsigned orientation = 0; orientation <= 9; ++orientation) {
+    for (const bool is_little : {false, true}) {
+      const std::string file = png(3, 2, 8, 0, rows, "", exif_of(orientation, is_little));
+      const auto& [size, digits] = expected[orientation >= 1 && orientation <= 8 ? orientation - 1 : 0];
+      const RgbImage image = decode_image(file, "a.png");
+      EXPECT_EQ(image.size, size) << orientation;
+      EXPECT_EQ(image_size(file, "a.png"), size) << orientation;
+      std::string found;
+      for (std::size_t i = 0; i < image.pixels.size(); i += 3)
+        found += static_cast<char>('0' + image.pixels[i]);
+      EXPECT_EQ(found, digits) << orientation;
+    }
+  }
+}
+
+/// The checksums are those of zlib.crc32() over the pixels of Pillow 13.0.0:
+/// ImageOps.exif_transpose(Image.open(file)).convert("RGB"). Pillow reads XMP data if EXIF data have no
+/// orientation.
+TEST(Image, JpegIsTurnedToTheBytesOfPillow) {
+  const std::string photo = read_text_file(golden_io("photo.jpg"));
+  const std::vector<std::uint32_t> expected = {3280928948, 3485399565, 2269022798, 3817040694,
+                                               1557432693, 4141509027, 1649975771, 548731204};
+  for (unsigned orientation = 1; orientation <= 8; ++orientation) {
+    const std::string digit = std::to_string(orientation);
+    const std::string xmp = "http://ns.adobe.com/xap/1.0/\0<x tiff:Orientation=\""s + digit + "\"/>";
+    const std::string element =
+        "http://ns.adobe.com/xap/1.0/\0<tiff:Orientation>"s + digit + "</tiff:Orientation>";
+    for (const std::string& data : {"Exif\0\0"s + exif_of(orientation, true), xmp, element}) {
+      const std::string file = with_segment(photo, data);
+      const RgbImage image = decode_image(file, "a.jpg");
+      EXPECT_EQ(::crc32(0, image.pixels.data(), static_cast<uInt>(image.pixels.size())),
+                expected[orientation - 1])
+          << orientation;
+      EXPECT_EQ(image.size, orientation < 5 ? (ImageSize{75, 110}) : (ImageSize{110, 75}));
+      EXPECT_EQ(image_size(file, "a.jpg"), image.size);
+    }
+  }
+}
+
+/// EXIF data that are cut off anywhere, or point anywhere, leave the picture upright or turn it, and do no
+/// harm.
+TEST(Image, DamagedExifDataAreIgnored) {
+  const std::string photo = read_text_file(golden_io("photo.jpg"));
+  const std::string exif = exif_of(6, true);
+  for (std::size_t size = 0; size < exif.size(); ++size) {
+    const std::string file = with_segment(photo, "Exif\0\0"s + exif.substr(0, size));
+    EXPECT_EQ(decode_image(file, "a").size, image_size(file, "a")) << size;
+  }
+  std::string far = exif;
+  far.replace(4, 4, "\xFF\xFF\xFF\xFF");
+  EXPECT_EQ(image_size(with_segment(photo, "Exif\0\0"s + far), "a"), (ImageSize{75, 110}));
+}
+
+// Pillow 13.0.0 wrote these files: 3 x 2 pixels without loss; the same with orientation 6; with alpha; 10 x 8
+// pixels with loss; and an animation.
+const std::string kLossless =
+    "\x52\x49\x46\x46\x42\x00\x00\x00\x57\x45\x42\x50\x56\x50\x38\x4C\x35\x00\x00\x00\x2F\x02\x40\x00\x00\x2F\x40"s +
+    "\x98\x6D\xB4\x39\xDC\x7B\xFE\x96\xA7\x21\x24\x20\x74\x1F\xFC\x7F\x89\x20\xDB\x66\x17\xA9\xBF\xE5\xE7\x3F\xE0"s +
+    "\xCF\x78\x26\x45\x01\x85\x6C\x23\xC0\xA1\x7B\x05\x4E\xE9\x22\xFA\x1F\xC3\x0B\x00"s;
+const std::string kTurned =
+    "\x52\x49\x46\x46\x76\x00\x00\x00\x57\x45\x42\x50\x56\x50\x38\x58\x0A\x00\x00\x00\x08\x00\x00\x00\x02\x00\x00"s +
+    "\x01\x00\x00\x56\x50\x38\x4C\x35\x00\x00\x00\x2F\x02\x40\x00\x00\x2F\x40\x98\x6D\xB4\x39\xDC\x7B\xFE\x96\xA7"s +
+    "\x21\x24\x20\x74\x1F\xFC\x7F\x89\x20\xDB\x66\x17\xA9\xBF\xE5\xE7\x3F\xE0\xCF\x78\x26\x45\x01\x85\x6C\x23\xC0"s +
+    "\xA1\x7B\x05\x4E\xE9\x22\xFA\x1F\xC3\x0B\x00\x45\x58\x49\x46\x1A\x00\x00\x00\x4D\x4D\x00\x2A\x00\x00\x00\x08"s +
+    "\x00\x01\x01\x12\x00\x03\x00\x00\x00\x01\x00\x06\x00\x00\x00\x00\x00\x00"s;
+const std::string kAlpha =
+    "\x52\x49\x46\x46\x46\x00\x00\x00\x57\x45\x42\x50\x56\x50\x38\x4C\x3A\x00\x00\x00\x2F\x02\x40\x00\x10\x2F\x40"s +
+    "\x98\x6D\xB4\x39\xDC\x7B\xFE\x96\xA7\x41\x26\x6D\xD3\xBE\x13\x51\xFF\x2E\x27\x10\x20\x94\xF0\x5F\x89\x40\x80"s +
+    "\xA2\x9E\x73\x9C\x38\xE0\x39\xDE\xAD\x94\x96\x83\x82\xB4\x0D\x58\xDC\x3D\x65\x8B\xE8\x7F\xC8\x1F"s;
+const std::string kLossy =
+    "\x52\x49\x46\x46\x44\x00\x00\x00\x57\x45\x42\x50\x56\x50\x38\x20\x38\x00\x00\x00\x10\x02\x00\x9D\x01\x2A\x0A"s +
+    "\x00\x08\x00\x01\x40\x26\x25\x00\x4E\x97\x40\x00\x57\x5D\xCB\xDB\x90\x00\x00\xFE\xF9\x64\x28\xED\x3E\x3F\xC9"s +
+    "\xBA\x2D\x9D\xDF\x5A\xEB\x43\x05\x7E\x28\x06\x74\x8B\xC7\xFD\x7C\x01\x4F\x12\x00\x00\x00"s;
+const std::string kAnimation =
+    "\x52\x49\x46\x46\xD2\x00\x00\x00\x57\x45\x42\x50\x56\x50\x38\x58\x0A\x00\x00\x00\x02\x00\x00\x00\x02\x00\x00"s +
+    "\x01\x00\x00\x41\x4E\x49\x4D\x06\x00\x00\x00\x00\x00\x00\x00\x00\x00\x41\x4E\x4D\x46\x50\x00\x00\x00\x00\x00"s +
+    "\x00\x00\x00\x00\x02\x00\x00\x01\x00\x00\x00\x00\x00\x02\x56\x50\x38\x4C\x37\x00\x00\x00\x2F\x02\x40\x00\x00"s +
+    "\x2F\x40\xA4\x6D\x33\x13\xA3\xF3\x0F\xEF\xF0\x36\x84\x04\x84\x6C\x84\xFF\x17\xBC\x23\xC8\xB6\xC9\x44\x8A\x7F"s +
+    "\xCD\xCF\x7F\xC0\x9F\x28\x45\xB1\x07\x0A\xD9\x46\x80\x53\xBB\x47\xE1\x44\x2E\xA2\xFF\x31\x5E\x00\x41\x4E\x4D"s +
+    "\x46\x4E\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\x00\x01\x00\x00\x00\x00\x00\x00\x56\x50\x38\x4C\x35\x00"s +
+    "\x00\x00\x2F\x02\x40\x00\x00\x2F\x20\x24\x20\x56\xA8\xFE\x47\x0F\xDD\x10\x12\x10\xB2\x11\xFE\x5F\xF0\x8E\x20"s +
+    "\xDB\x26\x13\x29\xFE\x35\x3F\xFF\x31\xDF\x63\x18\xC8\x04\x0A\xD9\x46\x80\x43\xF7\x92\x9C\xC8\x45\xF4\x3F\xDE"s +
+    "\x11\x00"s;
+
+/// The lossless pictures have these rows: red, green, blue; (10, 20, 30), (40, 50, 60), (70, 80, 90). Alpha
+/// is dropped. The checksum of the lossy picture is Pillow's.
+TEST(Image, WebpIsDecodedToTheBytesOfPillow) {
+  const std::vector<int> rows = {255, 0, 0, 0, 255, 0, 0, 0, 255, 10, 20, 30, 40, 50, 60, 70, 80, 90};
+  EXPECT_EQ(decode_image(kLossless, "a").size, (ImageSize{3, 2}));
+  EXPECT_EQ(pixels_of(kLossless), rows);
+  EXPECT_EQ(pixels_of(kAlpha), rows);
+  EXPECT_EQ(decode_image(kTurned, "a").size, (ImageSize{2, 3}));
+  EXPECT_EQ(image_size(kTurned, "a"), (ImageSize{2, 3}));
+  EXPECT_EQ(pixels_of(kTurned),
+            (std::vector<int>{10, 20, 30, 255, 0, 0, 40, 50, 60, 0, 255, 0, 70, 80, 90, 0, 0, 255}));
+  const RgbImage lossy = decode_image(kLossy, "a");
+  EXPECT_EQ(lossy.size, (ImageSize{10, 8}));
+  EXPECT_EQ(::crc32(0, lossy.pixels.data(), static_cast<uInt>(lossy.pixels.size())), 466297078U);
+  EXPECT_EQ(image_size(kLossy.substr(0, 40), "a"), (ImageSize{10, 8}));
+}
+
+TEST(Image, WebpIsRejectedIfItIsDamagedOrMoves) {
+  expect_refused([] { image_size(kAnimation, "a.webp"); }, "a.webp", {"a still picture, found an animation"});
+  expect_refused([] { decode_image(kAnimation, "a.webp"); }, "a.webp", {"a still picture"});
+  for (const std::string& whole : {kLossless, kTurned, kLossy}) {
+    for (std::size_t size = 0; size + 2 < whole.size(); ++size)
+      EXPECT_EQ(error_of([&] { decode_image(whole.substr(0, size), "a"); }).kind(), ErrorKind::input) << size;
+  }
+  expect_refused([] { image_size(kTurned.substr(0, 60), "a.webp"); }, "a.webp: offset 60",
+                 {"expected the chunk 'EXIF'"});
+  expect_refused([] { image_size(kLossy, "a.webp", 79); }, "a.webp", {"79 pixels", "10x8"});
 }
 
 TEST(Image, EveryCutFileIsRejected) {

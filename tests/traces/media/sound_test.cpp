@@ -1,10 +1,12 @@
 #include "traces/media/sound.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "core/support/random.hpp"
 #include "tests/core/input_error.hpp"
@@ -59,6 +61,17 @@ TEST(Sounds, HaveFullScaleOneInEachFormOfSamples) {
   EXPECT_EQ(decode_sound(wav({1, 1, 16'000, 24}, "\x00\x00\x80\x00\x00\x40"s), ""), (Samples{-1, 0.5}));
   EXPECT_EQ(decode_sound(wav({1, 1, 16'000, 32}, "\x00\x00\x00\x80\x00\x00\x00\x40"s), ""),
             (Samples{-1, 0.5}));
+  // 0.5 and -2 as doubles; their lower four bytes are zero.
+  EXPECT_EQ(decode_sound(wav({3, 1, 16'000, 64},
+                             little(0, 4) + little(0x3FE00000, 4) + little(0, 4) + little(0xC0000000, 4)),
+                         ""),
+            (Samples{0.5, -2}));
+  // G.711: the codes of the smallest and the largest size, in steps of 1/32768. A-law inverts every second
+  // bit (55), and its sizes are the middles of intervals: 8 and 31.5 * 1024. Mu-law inverts all bits.
+  EXPECT_EQ(decode_sound(wav({6, 1, 16'000, 8}, "\xD5\x55\xAA\x2A"s), ""),
+            (Samples{8.0 / 32768, -8.0 / 32768, 32256.0 / 32768, -32256.0 / 32768}));
+  EXPECT_EQ(decode_sound(wav({7, 1, 16'000, 8}, "\xFF\x7F\x80\x00\xEF"s), ""),
+            (Samples{0, 0, 32124.0 / 32768, -32124.0 / 32768, 132.0 / 32768}));
   const std::string floats =
       little(std::bit_cast<std::uint32_t>(-0.25f), 4) + little(std::bit_cast<std::uint32_t>(1.5f), 4);
   EXPECT_EQ(decode_sound(wav({3, 1, 16'000, 32}, floats), ""), (Samples{-0.25, 1.5}));
@@ -103,15 +116,14 @@ TEST(Sounds, AreRejectedWithPlaceAndReason) {
             "kind or fewer bytes");
   // Both chunk headers have 8 bytes, so the format begins at 20, and the data, after its 16 bytes, at 44.
   EXPECT_EQ(
-      error_of(wav({6, 1, 16'000, 8}, data)),
-      "a.wav: offset 20: expected PCM (code 1) of 8, 16, 24 or 32 bits or floats (code 3) of 32, found code 6 of "
-      "8 bits");
+      error_of(wav({2, 1, 16'000, 8}, data)),
+      "a.wav: offset 20: expected PCM (code 1) of 8, 16, 24 or 32 bits, floats (code 3) of 32 or 64, or A-law or mu-law "
+      "(codes 6 and 7) of 8, found code 2 of 8 bits");
   EXPECT_EQ(error_of(wav({1, 0, 16'000, 16}, data)), "a.wav: offset 20: expected 1 to 64 channels, found 0");
-  EXPECT_EQ(error_of(wav({1, 1, 0, 16}, data)),
-            "a.wav: offset 20: expected a rate of 1 to 1000000 Hz, found 0");
-  EXPECT_EQ(error_of(wav({1, 1, 44'100, 16}, data)),
-            "a.wav: expected 16000 samples per second, found 44100: resample it first, as with `ffmpeg -i "
-            "in.wav -ar 16000 out.wav`");
+  for (const unsigned rate : {0u, 999u, 1'000'001u}) {
+    EXPECT_EQ(error_of(wav({1, 1, rate, 16}, data)),
+              fmt::format("a.wav: offset 20: expected a rate of 1000 to 1000000 Hz, found {}", rate));
+  }
   EXPECT_EQ(error_of(wav({}, "abc")),
             "a.wav: offset 44: expected a multiple of 2 bytes, the size of a frame, found 3");
   EXPECT_EQ(error_of(riff(chunk("data", data))),
@@ -126,6 +138,45 @@ TEST(Sounds, AreRejectedWithPlaceAndReason) {
             "a.wav: offset 20: expected 2 bytes per frame, for 1 channels of 16 bits, found 4");
   const std::string nan = little(std::bit_cast<std::uint32_t>(std::numeric_limits<float>::infinity()), 4);
   EXPECT_EQ(error_of(wav({3, 1, 16'000, 32}, nan)), "a.wav: offset 44: expected finite samples, found inf");
+}
+
+/// Returns a tone of `hertz` for `samples` samples at a rate, as 32-bit floats.
+std::string tone(double hertz, unsigned rate, int samples) {
+  std::string data;
+  for (int i = 0; i < samples; ++i) {
+    const auto value = static_cast<float>(std::sin(2 * std::numbers::pi * hertz * i / rate));
+    data += little(std::bit_cast<std::uint32_t>(value), 4);
+  }
+  return wav({3, 1, rate, 32}, data);
+}
+
+/// A resampled tone is the same tone at 16,000 Hz. Near both ends, the filter lacks samples.
+TEST(Sounds, AreResampled) {
+  for (const unsigned rate : {8'000u, 11'025u, 44'100u, 48'000u}) {
+    const std::vector<float> found = decode_sound(tone(440, rate, 4801), "");
+    ASSERT_EQ(found.size(), static_cast<std::size_t>(std::ceil(4801 * (16'000.0 / rate))));
+    for (std::size_t i = 200; i + 200 < found.size(); ++i)
+      ASSERT_NEAR(found[i], std::sin(2 * std::numbers::pi * 440 * static_cast<double>(i) / 16'000), 1e-4)
+          << rate;
+  }
+  // A tone above half of the new rate disappears.
+  const std::vector<float> none = decode_sound(tone(10'000, 48'000, 4800), "");
+  for (std::size_t i = 200; i + 200 < none.size(); ++i) ASSERT_NEAR(none[i], 0, 1e-4);
+  EXPECT_TRUE(decode_sound(wav({1, 1, 48'000, 16}, ""), "").empty());
+  const std::string large = little(std::bit_cast<std::uint32_t>(std::numeric_limits<float>::max()), 4);
+  std::string steps;
+  for (int i = 0; i < 100; ++i) steps += large;
+  EXPECT_NE(error_of(wav({3, 1, 48'000, 32}, steps)).find("expected samples that can be resampled"),
+            std::string::npos);
+}
+
+/// librosa rounds up: 3 samples at 48 kHz are 1, 4 are 2.
+TEST(Sounds, HaveTheResampledLengthOfLibrosa) {
+  EXPECT_EQ(resampled_length(3, 48'000), 1);
+  EXPECT_EQ(resampled_length(4, 48'000), 2);
+  EXPECT_EQ(resampled_length(5, 8'000), 10);
+  EXPECT_EQ(resampled_length(7, 16'000), 7);
+  EXPECT_EQ(resampled_length(0, 44'100), 0);
 }
 
 TEST(Sounds, CutOffAnywhereAreRejected) {
