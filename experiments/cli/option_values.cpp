@@ -297,7 +297,7 @@ std::vector<std::string> shard_files(const std::string& value) {
   std::vector<std::string> files;
   try {
     const std::optional<ShardKind> kind = kind_of_shards(value);
-    if (kind == ShardKind::tar) files = expand_shards(value);
+    if (kind == ShardKind::tar || kind == ShardKind::list) files = expand_shards(value);
     if (kind != ShardKind::megatron) return files;
     for (const std::string& prefix : expand_prefixes(value)) {
       files.push_back(prefix + ".idx");
@@ -342,11 +342,11 @@ void refuse_files_of_others(const Values& values, const std::string& name, const
       refuse_option(name, fmt::format("'{}' is also the file of '--{}'", path, other));
   };
   for (const char* other :
-       {"data",         "plan",       "plans",       "schedule", "pipeline",    "order",  "trace",
-        "truth",        "spec",       "out",         "rows",     "perfetto",    "db",     "order-out",
-        "samples-out",  "profile",    "profile-out", "html",     "model",       "record", "checkpoint",
-        "kernels-file", "recordings", "kineto",      "costs",    "program-out", "log",    "export",
-        "tensorboard",  "recipe",     "eval-data"}) {
+       {"data",         "plan",       "plans",       "schedule",       "pipeline",    "order",  "trace",
+        "truth",        "spec",       "out",         "rows",           "perfetto",    "db",     "order-out",
+        "samples-out",  "profile",    "profile-out", "html",           "model",       "record", "checkpoint",
+        "kernels-file", "recordings", "kineto",      "costs",          "program-out", "log",    "export",
+        "tensorboard",  "recipe",     "eval-data",   "bad-samples-out"}) {
     if (other == name || values.count(other) == 0) continue;
     for (const std::string& file : read_texts(values, other)) refuse_same(other, file);
   }

@@ -60,6 +60,7 @@ Table profile_table(const DataProfile& profile, std::int64_t cut) {
 std::vector<Sample> read_data_samples(const Values& values, const ModelSpec& model, bool as_samples) {
   const auto data = values["data"].as<std::string>();
   if (kind_of_shards(data)) return open_shards(values, model)->samples();
+  refuse_options_of_shards(values, data);
   PreprocessOptions options = read_preprocess_options(values, model, read_seed(values));
   if (const auto rule = read_text(values, "preprocess")) {
     options.rule = *rule;

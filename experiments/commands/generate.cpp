@@ -1,4 +1,4 @@
-// dflop generate generates a model's answers to samples of tars.
+// dflop generate generates a model's answers to samples of tars or lists.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -49,8 +49,8 @@ int run_generate(const Values& values) {
                                model.name + "'");
   }
   const auto data = values["data"].as<std::string>();
-  if (kind_of_shards(data) != ShardKind::tar)
-    refuse_option("data", "expected tars or a folder of them, found '" + data + "'");
+  if (const auto kind = kind_of_shards(data); !kind || *kind == ShardKind::megatron)
+    refuse_option("data", "expected tars or a folder of them, or a JSON list, found '" + data + "'");
   const std::shared_ptr<const Dataset> shards = open_shards(values, model);
   const Tokenizer tokenizer(model.name + "/tokenizer.json");
   const std::unique_ptr<World> world = make_live_world(device, 1);
@@ -97,7 +97,7 @@ Command generate_command() {
           R"(Prints the first answer of each sample next to the model's answer, generated from everything
 before it. Each token is the most likely one. An answer ends where the sample's does, or after --tokens. Each
 token runs the whole sequence again: use this to look at some answers, not to serve a model. The model is a folder of
-a Transformers model, such as written by 'dflop train --export', and the data are tars.)",
+a Transformers model, such as written by 'dflop train --export', and the data are tars or a JSON list.)",
       .example =
           "dflop generate --hf traces/emoji/model --data traces/emoji/held-out.tar --random-weights --tokens 4",
       .run = run_generate,

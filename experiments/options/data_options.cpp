@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <string_view>
@@ -13,6 +14,8 @@
 #include "traces/data/records.hpp"
 #include "traces/media/model_media.hpp"
 #include "traces/shards/shard_list.hpp"
+#include "traces/text/json_writer.hpp"
+#include "traces/text/text_file.hpp"
 #include "traces/tokens/chat.hpp"
 
 namespace dflop {
@@ -45,7 +48,7 @@ enum class DataKind : std::uint8_t { records, conversations, token_ids };
 DataKind kind_of_data(const std::string& name) {
   const std::optional<ShardKind> shards = kind_of_shards(name);
   if (!shards) return DataKind::records;
-  return *shards == ShardKind::tar ? DataKind::conversations : DataKind::token_ids;
+  return *shards == ShardKind::megatron ? DataKind::token_ids : DataKind::conversations;
 }
 
 /// Returns whether one of a command's data sets is of a kind, so that options for this kind make sense.
@@ -54,6 +57,40 @@ bool has_data_of(const Values& values, DataKind kind) {
     if (values.count(option) > 0 && kind_of_data(values[option].as<std::string>()) == kind) return true;
   }
   return false;
+}
+
+bool has_list(const Values& values) {
+  for (const char* option : {"data", "eval-data"}) {
+    if (values.count(option) > 0 && kind_of_shards(values[option].as<std::string>()) == ShardKind::list)
+      return true;
+  }
+  return false;
+}
+
+/// Reads --bad-samples: "stop", "skip" or "skip:N".
+BadSamples read_bad_samples(const Values& values) {
+  const std::string text = read_text(values, "bad-samples").value_or("stop");
+  if (text == "stop") return {};
+  BadSamples bad{true};
+  if (text == "skip") return bad;
+  ValueText limit("bad-samples", "stop, skip or skip:N, as skip:100", text);
+  limit.expect("skip:");
+  bad.most = limit.number(std::size_t{0}, std::size_t{1'000'000'000});
+  limit.expect_end();
+  return bad;
+}
+
+/// Writes the samples that are left out, a line of JSON each: {"id": "tar/key", "reason": "..."}.
+void write_left_out(const std::string& path, const std::vector<LeftOutSample>& left_out) {
+  std::string lines;
+  for (const LeftOutSample& sample : left_out) {
+    lines += R"({"id":)";
+    append_json(lines, sample.id);
+    lines += R"(,"reason":)";
+    append_json(lines, sample.why);
+    lines += sample.is_bad ? ",\"bad\":true}\n" : ",\"bad\":false}\n";
+  }
+  write_file_atomically(path, lines);
 }
 
 /// Reads the options for shards that apply to this data set. @throws Error (usage) for options that apply to
@@ -75,6 +112,14 @@ DatasetOptions read_dataset_options(const Values& values, const ModelSpec& model
       refuse_option("chat", "applies only to conversations, but " + name + " has token ids");
     if (has_words) options.chat_form = *form;
   }
+  if (const auto root = read_text(values, "media-root")) {
+    if (!has_list(values))
+      refuse_option("media-root", "applies only to JSON lists, but " + name + " is none");
+    options.media_root = *root;
+  }
+  options.bad_samples = read_bad_samples(values);
+  if (options.bad_samples.skip && !has_data_of(values, DataKind::conversations))
+    refuse_option("bad-samples", "applies only to conversations, but " + name + " has token ids");
   const std::int64_t longest = model.max_tokens > 0 ? model.max_tokens : kLongestSample;
   if (const auto length = read_optional_integer(values, "sequence-length", 1, longest)) {
     if (!has_data_of(values, DataKind::token_ids))
@@ -125,6 +170,22 @@ std::vector<std::string> given_options_of_records(const Values& values) {
   return given;
 }
 
+void refuse_options_of_shards(const Values& values, const std::string& file) {
+  if (!std::filesystem::exists(file)) return;  // a missing file is reported when it is opened
+  const auto refuse = [&](const char* option, const char* kind) {
+    refuse_option(option, fmt::format("applies only to {}, but {} has records or samples", kind, file));
+  };
+  const bool has_conversations = has_data_of(values, DataKind::conversations);
+  if (values.count("sequence-length") > 0 && !has_data_of(values, DataKind::token_ids))
+    refuse("sequence-length", "token ids");
+  if (values.count("chat") > 0 && !has_conversations) refuse("chat", "conversations");
+  if (values.count("media-root") > 0 && !has_list(values)) refuse("media-root", "JSON lists");
+  if (read_bad_samples(values).skip && !has_conversations) refuse("bad-samples", "conversations");
+  if (values.count("bad-samples-out") > 0 &&
+      kind_of_data(values["data"].as<std::string>()) == DataKind::records)
+    refuse("bad-samples-out", "conversations");
+}
+
 std::vector<Sample> read_samples(const Values& values, const ModelSpec& model, std::uint64_t seed,
                                  const std::string& option, DataOrigin* origin, bool notes) {
   const auto file = values[option].as<std::string>();
@@ -132,11 +193,7 @@ std::vector<Sample> read_samples(const Values& values, const ModelSpec& model, s
     refuse_option(option, fmt::format("the default data set {} is not in this folder; name your own", file));
   }
   if (kind_of_shards(file)) return open_shards(values, model, option, origin, notes)->samples();
-  const bool is_there = std::filesystem::exists(file);  // a missing file is reported when it is opened
-  if (is_there && values.count("sequence-length") > 0 && !has_data_of(values, DataKind::token_ids))
-    refuse_option("sequence-length", "applies only to token ids, but " + file + " has records or samples");
-  if (is_there && values.count("chat") > 0 && !has_data_of(values, DataKind::conversations))
-    refuse_option("chat", "applies only to conversations, but " + file + " has records or samples");
+  refuse_options_of_shards(values, file);
   std::vector<Sample> samples = load_samples(file, read_preprocess_options(values, model, seed), notes,
                                              origin, given_options_of_records(values));
   if (model.llm.logits_at_once > 0) {  // its runs compute the logits of trained tokens only
@@ -156,23 +213,30 @@ std::shared_ptr<const Dataset> open_shards(const Values& values, const ModelSpec
   if (!data->note().empty()) say_once(fmt::format("dflop: note: {}\n", data->note()));
   if (const std::string text = describe(data->cut(), std::ssize(data->samples())); !text.empty() && notes)
     say("dflop: note: {}\n", text);
-  if (const LeftOutSamples& left_out = data->left_out(); left_out.count > 0) {
-    say("dflop: note: {} left out, because the model cannot be trained on {}; the first: {}\n",
-        left_out.count == 1 ? "a sample is" : fmt::format("{} samples are", left_out.count),
-        left_out.count == 1 ? "it" : "them", left_out.first);
+  if (const std::vector<LeftOutSample>& left_out = data->left_out(); !left_out.empty()) {
+    const auto bad = std::ranges::count_if(left_out, &LeftOutSample::is_bad);
+    say("dflop: note: {} left out, because the model cannot be trained on {}{}; the first: {}\n",
+        left_out.size() == 1 ? "a sample is" : fmt::format("{} samples are", left_out.size()),
+        left_out.size() == 1 ? "it" : "them", bad > 0 ? fmt::format(" ({} bad)", bad) : "",
+        left_out.front().why);
   }
+  const auto left_out_file = option == "data" ? read_output(values, "bad-samples-out") : std::nullopt;
+  if (left_out_file) write_left_out(*left_out_file, data->left_out());
   if (data->samples().empty()) {
-    throw Error(ErrorKind::input,
-                data->left_out().count > 0
-                    ? "no sample is left to train on"
-                    : "expected samples, such as KEY.json next to KEY.jpg in a tar, found none",
-                name);
+    throw Error(
+        ErrorKind::input,
+        !data->left_out().empty()
+            ? "no sample is left to train on"
+            : "expected samples, such as KEY.json next to KEY.jpg in a tar, or one in each line of a list, found none",
+        name);
   }
   if (origin != nullptr) {
     *origin = {{name, data->fingerprint()}, static_cast<std::int64_t>(data->samples().size()), {}};
     origin->cut = data->cut();
     if (const std::string text = describe(data->cut(), std::ssize(data->samples())); !text.empty())
       origin->assumptions.push_back(text);
+    if (const auto bad = std::ranges::count_if(data->left_out(), &LeftOutSample::is_bad); bad > 0)
+      origin->assumptions.push_back(fmt::format("{} bad samples left out (--bad-samples)", bad));
   }
   return data;
 }

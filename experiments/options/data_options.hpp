@@ -26,6 +26,9 @@ std::int64_t read_longest(const Values& values, const ModelSpec& model);
 PreprocessOptions read_preprocess_options(const Values& values, const ModelSpec& model, std::uint64_t seed);
 /// Returns the names of the given options that control how samples are made from records, for load_samples().
 std::vector<std::string> given_options_of_records(const Values& values);
+/// Rejects given options that apply only to shards. @param file  a data set of records or samples
+/// @throws Error (usage) if no data set of the command has the shards to which an option applies
+void refuse_options_of_shards(const Values& values, const std::string& file);
 /// Loads the data set or shards that the option names, with read_preprocess_options(). Prints the assumptions
 /// about the data to standard error unless `notes` is false, for commands that report assumptions in their
 /// results.
@@ -33,8 +36,8 @@ std::vector<std::string> given_options_of_records(const Values& values);
 std::vector<Sample> read_samples(const Values& values, const ModelSpec& model, std::uint64_t seed,
                                  const std::string& option = "data", DataOrigin* origin = nullptr,
                                  bool notes = true);
-/// Opens the tars or the Megatron data sets that the option names, and prints a note about samples that are
-/// left out.
+/// Opens the tars, lists or Megatron data sets that the option names, and prints a note about samples that
+/// are left out. Writes them to --bad-samples-out, if `option` is "data".
 /// @throws Error (usage) for options that apply only to records or only to the other of the two formats;
 /// Error (input) if no sample is left; what open_dataset() throws
 std::shared_ptr<const Dataset> open_shards(const Values& values, const ModelSpec& model,

@@ -21,10 +21,17 @@ void add_data_option(Options& options, const ValueKind& kind) {
       OptionGroup::data,
       {{"data", kind.common(),
         "data set: records (CSV), samples (JSON of 'dflop data --samples-out'), or, if --model is a "
-        "folder, WebDataset tars (a folder, or a pattern such as shard-{000..099}.tar) or Megatron's "
-        ".idx with the .bin of the same name"},
+        "folder, WebDataset tars (a folder, or a pattern such as shard-{000..099}.tar), a JSON list of conversations "
+        "(.jsonl, or a .json array) or Megatron's .idx with the .bin of the same name"},
+       {"media-root", text("DIR"),
+        "folder of the pictures and sounds that a JSON list names by relative paths; default: the list's folder"},
+       {"bad-samples", text("stop|skip[:N]", "stop"),
+        "what to do with a conversation that cannot be read, decoded or fitted to the model; stop: end with an error; "
+        "skip: leave it out, or end if there are more than N; decodes all pictures and sounds once at the start"},
+       {"bad-samples-out", text("FILE"),
+        "write a line of JSON with id and reason for each conversation of --data that is left out"},
        {"chat", text("FORM"),
-        fmt::format("chat format of conversations in tars: {}; default: the format of the model family",
+        fmt::format("chat format of conversations: {}; default: the format of the model family",
                     fmt::join(chat_forms(), ", "))}});
 }
 

@@ -97,8 +97,8 @@ TEST_F(TrainTars, SaysHowToConvertUnsupportedMedia) {
   write_tar("frames.tar", testing::read_all(kIo + "photo.jpg"), "0.jpg", "<video>");
   testing::expect_error(train("--steps 1", "frames.tar"),
                         {"frames.tar: sample 'one'", "has <video> in its text", "<image> for each"});
-  write_tar("web.tar", "x", "left.webp");
-  testing::expect_error(train("--steps 1", "web.tar"), {".left.webp", "a picture as .jpg or .png"});
+  write_tar("web.tar", "x", "left.gif");
+  testing::expect_error(train("--steps 1", "web.tar"), {".left.gif", "a picture as .jpg, .png or .webp"});
   write_tar("song.tar", "x", "mp3", "<audio>");
   testing::expect_error(train("--steps 1", "song.tar"), {".mp3", "a sound as .wav"});
   write_tar("none.tar", "x", "txt");

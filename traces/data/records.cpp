@@ -202,7 +202,10 @@ FieldOfColumn read_header(const std::vector<std::string_view>& fields, const std
   for (std::size_t i = 0; i < fields.size(); ++i) {
     const auto known = std::find(kColumns.begin(), kColumns.end(), fields[i]);
     if (known == kColumns.end()) {
-      fail(fields[i], fmt::format("unknown column; expected {}", fmt::join(kColumns, ",")));
+      fail(
+          fields[i],
+          fmt::format("unknown column; expected {}; conversations are read from tars and JSON lists (.jsonl)",
+                      fmt::join(kColumns, ",")));
     }
     std::size_t& field = field_of[static_cast<std::size_t>(known - kColumns.begin())];
     if (field != kAbsent) fail(fields[i], "expected once in the header, found twice");
