@@ -110,6 +110,25 @@ TEST(KinetoCheck, KernelWithoutLaunchAndLaunchWithoutKernel) {
           .empty());
 }
 
+TEST(KinetoCheck, CallsWithoutWorkMayBeCaptured) {
+  const std::string graph = "CUDA graph";
+  EXPECT_EQ(only({sound(0).launch(9, "60").trace()}).text.find(graph), std::string::npos);
+  const KinetoFinding captured =
+      only({sound(0)
+                .x("cuda_runtime", "cudaStreamBeginCapture", "59", "0.5", 1, R"("correlation": 8)")
+                .launch(9, "60")
+                .trace()});
+  EXPECT_EQ(captured.kind, Kind::missing_activity);
+  EXPECT_NE(captured.text.find(graph), std::string::npos) << captured.text;
+}
+
+TEST(KinetoCheck, ValuesThatAreNotStrictJsonAreOneFinding) {
+  const KinetoFinding found =
+      only({sound(0).event(R"({"ph": "i", "name": "x", "ts": NaN, "args": {"y": -inf}})").trace()});
+  EXPECT_EQ(found.kind, Kind::loose_json);
+  EXPECT_NE(found.text.find("2 values are not strict JSON"), std::string::npos) << found.text;
+}
+
 TEST(KinetoCheck, StepWithoutKernels) {
   const KinetoFinding f = only({sound(0).x("user_annotation", "ProfilerStep#2", "200", "50", 1).trace()});
   EXPECT_EQ(f.kind, Kind::empty_step);

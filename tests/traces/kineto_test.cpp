@@ -88,13 +88,96 @@ TEST(Kineto, ErrorsNameTheEvent) {
   refused("\"ts\": 20", "\"ts\": [20]", event + ": key 'ts'", {"microseconds", "found another type"});
   refused("\"ts\": 20", "\"ts\": 1e300", event + ": key 'ts'", {"found 1e300"});
   refused("\"ts\": 20", "\"tz\": 20", event + ": key 'ts'", {"found none"});
-  refused("\"ts\": 20", "\"ts\": NaN", "t.json: traceEvents[1]", {"expected JSON", "invalid literal"});
+  refused("\"ts\": 20", "\"ts\": nope", "t.json: traceEvents[1]", {"expected JSON", "invalid literal"});
   refused("\"ts\": 20", "\"ts\": 1e999", "t.json: traceEvents[1]", {"overflow", "1e999"});
   refused("\"stream\": 7", "\"stream\": \"7\"", event + ": key 'args.stream'", {"whole number", "\"7\""});
-  refused("\"stream\": 7, ", "", event + ": key 'args.stream'", {"found none"});
+  refused("\"tid\": 7, \"ts\": 20, \"dur\": 3, \"args\": {\"device\": 0, \"stream\": 7, ",
+          "\"tid\": \"stream 7\", \"ts\": 20, \"dur\": 3, \"args\": {\"device\": 0, ",
+          event + ": key 'args.stream'", {"found none"});
   refused("\"gemm\"", "12", "t.json: traceEvents[1]: key 'name'", {"a text", "found 12"});
   refused("\"ph\": \"X\", \"cat\": \"kernel\"", "\"cat\": \"kernel\"", event + ": key 'ph'", {"found none"});
   refused("[\n{", "[\n7, {", "t.json: traceEvents[0]", {"expected an event"});
+}
+
+TEST(Kineto, WithoutDeviceAndStreamTheProcessAndThreadStandForThem) {
+  // PyTorch writes kernels with pid = device and tid = stream. The fixture's pid is 1.
+  const std::string text = replaced(KinetoText().launch(5, "10").kernel(5, "gemm", "20", "3", 9).text(),
+                                    "\"device\": 0, \"stream\": 9, ", "");
+  const KinetoTrace trace = parse_kineto(text, "t.json");
+  EXPECT_EQ(trace.activities.at(0).device, 1);
+  EXPECT_EQ(trace.activities.at(0).stream, 9);
+}
+
+/// Returns a trace with a launch, its kernel, and before them the event `json`.
+std::string with_event(const std::string& json) {
+  return KinetoText().event(json).launch(5, "10").kernel(5, "gemm", "20", "3").text();
+}
+
+TEST(Kineto, UnusedValuesNeedNotBeStrictJson) {
+  const std::string begin = R"({"ph": "X", "cat": "python_function", "ts": 1, "dur": 1, "name": ")";
+  const auto loose = [&](const std::string& name, std::size_t values) {
+    const KinetoTrace trace = parse_kineto(with_event(begin + name + "}"), "t.json");
+    EXPECT_EQ(trace.loose_values, values) << name;
+    EXPECT_EQ(trace.activities.size(), 1u);
+    EXPECT_EQ(trace.activities[0].event, 2u);
+    EXPECT_EQ(trace.names[static_cast<std::size_t>(trace.activities[0].name)], "gemm");
+  };
+  loose("config.py(0): f\"", 0);
+  loose("config.py(0): \x01\x07\"", 1);
+  loose("two\nlines\"", 1);
+  loose("x \xd0\xff\xfe\"", 1);
+  loose("cut \xe2\x82\", \"args\": {\"x\": \"\xf0\x9f\"}", 2);
+  loose("C:\\Users\\x.py(3): f\"", 1);
+  loose("C:\\traces\\ends here: \\q\\\"", 1);  // the last backslash does not escape the quote
+  loose("half \\ud83d of a pair\"", 1);
+  loose("a whole pair \\ud83d\\ude00, \\\\ and \\\"\"", 0);
+  loose("k\", \"args\": {\"est. achieved occupancy %\": NaN, \"x\": [Infinity, -Infinity, nan, -inf]}", 5);
+  loose("k\", \"y\": -nan(ind), \"z\": [1e5, true, false, null, -2.5E-3]", 1);
+}
+
+TEST(Kineto, UsedValuesMustBeStrictJson) {
+  const std::string good = KinetoText()
+                               .x("user_annotation", "ProfilerStep#1", "5", "50", 1)
+                               .launch(5, "10")
+                               .kernel(5, "gemm", "20", "3", 7, collective_args(1))
+                               .text();
+  const auto refused = [&](std::string_view from, std::string_view to, const std::string& place,
+                           std::string_view found) {
+    expect_refused([&] { parse_kineto(replaced(good, from, to), "t.json"); }, place, {found});
+  };
+  const std::string event = "t.json: traceEvents[2] 'gemm': key ";
+  refused("\"ts\": 20", "\"ts\": NaN", event + "'ts'", "found NaN");
+  refused("\"dur\": 3", "\"dur\": -Infinity", event + "'dur'", "found NaN, an infinity");
+  refused("\"stream\": 7", "\"stream\": inf", event + "'args.stream'", "found NaN");
+  refused("\"Float\"", "\"Flo\x01t\"", event + "'args.dtype'", "found control characters");
+  refused("\"[0, 1]\"", "\"[0, \x01 1]\"", event + "'args.Process Group Ranks'", "found control characters");
+  refused("\"gemm\"", "\"ge\xffmm\"", "t.json: traceEvents[2] 'ge?mm': key 'name'", "not UTF-8");
+  refused("cudaLaunchKernel", "cuda\\Launch", "t.json: traceEvents[1] 'cuda?Launch': key 'name'",
+          "backslashes");
+  refused("ProfilerStep#1", "ProfilerStep#1\n", "t.json: traceEvents[0] 'ProfilerStep#1?': key 'name'",
+          "control");
+  refused("\"rank\": 0", "\"rank\": NaN", "t.json: key 'distributedInfo.rank'", "another type");
+  // Other errors keep their place: the byte in the file.
+  const std::string cut = replaced(good, "\"gemm\"", "\"ge\xffmm\" 12");
+  expect_refused([&] { parse_kineto(cut, "t.json"); }, "t.json: traceEvents[2]",
+                 {fmt::format("byte {}", cut.find(" 12") + 3)});
+  // A list of inputs is used only in messages and reductions.
+  const auto op = [](const std::string& name) {
+    return with_event(R"({"ph": "X", "cat": "cpu_op", "tid": 1, "ts": 1, "dur": 1, "name": ")" + name +
+                      "\", \"args\": {\"Concrete Inputs\": [\"\", \"\\x\", \"1\", \"2\"]}}");
+  };
+  EXPECT_EQ(parse_kineto(op("aten::einsum"), "t.json").loose_values, 1u);
+  expect_refused([&] { parse_kineto(op("c10d::send"), "t.json"); },
+                 "t.json: traceEvents[0] 'c10d::send': key 'args.Concrete Inputs'", {"backslashes"});
+}
+
+TEST(Kineto, TracesFromWindowsAreRead) {
+  std::string text = "\xEF\xBB\xBF";
+  for (const char c : KinetoText().launch(5, "10").kernel(5, "gemm", "20", "3").text())
+    text += c == '\n' ? std::string("\r\n") : std::string(1, c);
+  EXPECT_EQ(parse_kineto(text, "t.json").activities.size(), 1u);
+  EXPECT_EQ(parse_kineto(text, "t.json").loose_values, 0u);
+  EXPECT_EQ(parse_kineto(replaced(text, "\"ts\": 20", "\"ts\": 20, \"x\": NaN"), "t.json").loose_values, 1u);
 }
 
 TEST(Kineto, ErrorsOfTheDocument) {

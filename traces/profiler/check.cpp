@@ -47,6 +47,7 @@ constexpr std::array<KindText, kKinetoFindingKinds> kKinds = {{
     {"inconsistent_step", "a step whose unchanged replay takes a different time"},
     {"joint_ranges", "ranks that meet inside their ranges of compute, as with tensor parallelism and FSDP",
      true},
+    {"loose_json", "a file with values, in fields that dflop does not use, that are not strict JSON"},
 }};
 
 /// Returns "1234.567 us".
@@ -67,6 +68,7 @@ class TraceChecker {
       : trace_(trace), findings_(findings) {}
 
   void run() {
+    check_json();
     check_device();
     check_launches();
     check_streams();
@@ -76,6 +78,15 @@ class TraceChecker {
   }
 
  private:
+  void check_json() {
+    if (trace_.loose_values == 0) return;
+    findings_.push_back(
+        {Kind::loose_json, 0, trace_.file,
+         fmt::format("{} value{} not strict JSON: NaN, infinities, or strings with control characters, plain "
+                     "backslashes or bytes that are not UTF-8; dflop uses none of them",
+                     trace_.loose_values, trace_.loose_values == 1 ? " is" : "s are")});
+  }
+
   void check_device() {
     if (!trace_.activities.empty() || is_host_pipeline(trace_)) return;
     findings_.push_back({Kind::no_device_activity, 0, trace_.file,
@@ -105,10 +116,11 @@ class TraceChecker {
       add(Kind::acausal, activity,
           fmt::format("starts {} before its launch at {}", us(launch - activity.start), us(launch)));
     }
+    const std::string_view graphs = uses_graphs(trace_) ? kMayBeCaptured : "";
     for (const KinetoLaunch& launch : trace_.launches) {
       if (!launch.starts_work || launch.has_work) continue;
       add(Kind::missing_activity, launch.event, trace_.names[launch.name],
-          fmt::format("no kernel or copy has its correlation {}", launch.correlation));
+          fmt::format("no kernel or copy has its correlation {}{}", launch.correlation, graphs));
     }
   }
 

@@ -39,8 +39,9 @@ enum class KinetoFindingKind : std::uint8_t {
   unlike_plan,         ///< a step whose ranks, stages or messages differ from its stated plan
   inconsistent_step,   ///< a step whose replayed and recorded times differ
   joint_ranges,        ///< ranks that meet inside their compute ranges, where one waits for another
+  loose_json,          ///< values in unused fields that are not strict JSON
 };
-inline constexpr int kKinetoFindingKinds = 24;
+inline constexpr int kKinetoFindingKinds = 25;
 
 std::string_view to_string(KinetoFindingKind kind);
 

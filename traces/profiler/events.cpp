@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/refuse.hpp"
+#include "traces/text/loose_json.hpp"
 
 namespace dflop {
 namespace {
@@ -34,6 +35,7 @@ enum class Field : std::uint8_t {
   name,
   ts,
   dur,
+  pid,
   tid,
   correlation,
   device,
@@ -64,6 +66,7 @@ constexpr std::array<std::string_view, kFields> kKeys = {"ph",
                                                          "name",
                                                          "ts",
                                                          "dur",
+                                                         "pid",
                                                          "tid",
                                                          "correlation",
                                                          "device",
@@ -140,11 +143,23 @@ std::optional<std::int64_t> nanoseconds_of(std::string_view digits) {
   return whole * 1000 + (digits.front() == '-' ? -fraction : fraction);
 }
 
+/// Returns a name as errors show it, with '?' for each damaged byte.
+std::string shown(std::string name) {
+  std::replace(name.begin(), name.end(), kDamaged, '?');
+  return name;
+}
+
+/// Describes a value that was not strict JSON.
+std::string damage(std::string_view text) {
+  return text.size() == 1 ? "NaN, an infinity or a control character"
+                          : "control characters, plain backslashes or bytes that are not UTF-8";
+}
+
 /// An EventFields collects the fields of one event, in any order, and checks them when it is complete. One
 /// object serves all events of a file, so that its memory is reused.
 class EventFields {
  public:
-  explicit EventFields(const std::string& file) : file_(file) {}
+  EventFields(const std::string& file, bool was_loose) : file_(file), was_loose_(was_loose) {}
 
   void clear(std::size_t index) {
     for (Value& value : values_) value.type = Type::absent;
@@ -153,6 +168,7 @@ class EventFields {
     event_.input_elements.clear();
     event_.input_types.clear();
     event_.concrete_inputs.clear();
+    event_.damaged.clear();
   }
 
   void set_whole(Field field, std::int64_t number) {
@@ -207,6 +223,8 @@ class EventFields {
   }
 
   void list_text(const std::string& text) {
+    if (was_loose_ && list_ != Field::none && dflop::is_damaged(text))
+      event_.damaged.push_back(kKeys[static_cast<std::size_t>(list_)]);
     if (list_ == Field::input_types) {
       event_.input_types.push_back(text);
     } else if (list_ == Field::concrete_inputs) {
@@ -236,8 +254,8 @@ class EventFields {
   const KinetoEvent& finish() {
     const bool complete = value(Field::ph).text == "X";
     if (value(Field::name).type == Type::absent) refuse(Field::name, "a text");
-    event_.name = text(Field::name);
     event_.category = complete ? category_of(text(Field::cat)) : KinetoCategory::trace;
+    read_name();
     event_.time = time(Field::ts, -kMaxTime, kMaxTime);
     event_.duration = complete ? time(Field::dur, 0, kMaxDuration) : Nanoseconds(0);
     switch (event_.category) {
@@ -272,7 +290,7 @@ class EventFields {
   std::string place() const {
     const std::string place = fmt::format("{}: traceEvents[{}]", file_, event_.index);
     const Value& name = value(Field::name);
-    return name.type == Type::text ? place + ' ' + quoted(name.text, '\'') : place;
+    return name.type == Type::text ? place + ' ' + quoted(shown(name.text), '\'') : place;
   }
 
  private:
@@ -300,12 +318,40 @@ class EventFields {
         what = found.text;
         break;
       case Type::text:
-        what = quoted(found.text, '"');
+        what = is_damaged(field) ? damage(found.text) : quoted(found.text, '"');
         break;
       case Type::other:
         what = "another type";
     }
     refuse_key(place(), key_of(field), "expected {}, found {}", expected, what);
+  }
+
+  bool is_damaged(Field field) const {
+    return was_loose_ && value(field).type == Type::text && dflop::is_damaged(value(field).text);
+  }
+
+  /// Reads the name, which is used for kernels, copies and calls. For an operation or an annotation, the
+  /// caller decides; other events have any name.
+  void read_name() {
+    if (!is_damaged(Field::name)) {
+      event_.name = text(Field::name);
+      return;
+    }
+    event_.name = value(Field::name).text;
+    switch (event_.category) {
+      case KinetoCategory::kernel:
+      case KinetoCategory::copy:
+      case KinetoCategory::set:
+      case KinetoCategory::runtime:
+        refuse(Field::name, "a text");
+      case KinetoCategory::cpu_op:
+      case KinetoCategory::annotation:
+        event_.damaged.push_back(kKeys[static_cast<std::size_t>(Field::name)]);
+        break;
+      case KinetoCategory::trace:
+      case KinetoCategory::other:
+        break;
+    }
   }
 
   Nanoseconds time(Field field, std::int64_t least, std::int64_t most) {
@@ -333,9 +379,11 @@ class EventFields {
            most == kMaxWhole ? "a whole number" : fmt::format("a whole number from {} to {}", least, most));
   }
 
-  /// Returns the whole number in a required field.
-  std::int64_t present(Field field) const {
-    const std::optional<std::int64_t> number = whole(field);
+  /// Returns the whole number in a required field. If the field is absent, a whole number in `other`, which
+  /// PyTorch gives the same value, takes its place.
+  std::int64_t present(Field field, Field other = Field::none) const {
+    std::optional<std::int64_t> number = whole(field);
+    if (!number && other != Field::none && value(other).type == Type::whole) number = value(other).whole;
     if (!number) refuse(field, "a whole number");
     return *number;
   }
@@ -343,15 +391,15 @@ class EventFields {
   std::string text(Field field) const {
     const Value& found = value(field);
     if (found.type == Type::absent) return "";
-    if (found.type != Type::text) refuse(field, "a text");
+    if (found.type != Type::text || is_damaged(field)) refuse(field, "a text");
     return found.text;
   }
 
   void finish_device() {
     event_.correlation = whole(Field::correlation);
     event_.bytes = whole(Field::bytes, 0, kMaxElements);
-    event_.device = present(Field::device);
-    event_.stream = present(Field::stream);
+    event_.device = present(Field::device, Field::pid);
+    event_.stream = present(Field::stream, Field::tid);
     finish_collective();
   }
 
@@ -371,6 +419,7 @@ class EventFields {
   void read_group_ranks() {
     const Value& found = value(Field::group_ranks);
     if (found.type == Type::absent) return;
+    if (is_damaged(Field::group_ranks)) refuse(Field::group_ranks, "ranks");
     if (found.type == Type::text) {  // PyTorch writes it as "[0, 1, 2]"
       const std::string& list = found.text;
       for (std::size_t at = 0; (at = list.find_first_of("0123456789", at)) != std::string::npos;) {
@@ -390,6 +439,7 @@ class EventFields {
   }
 
   const std::string& file_;
+  bool was_loose_;
   std::array<Value, kFields> values_;
   KinetoEvent event_;
   Field list_ = Field::none;
@@ -404,8 +454,8 @@ class EventFields {
 /// true means to continue.
 class EventParser {
  public:
-  EventParser(const std::string& file, const std::function<void(const KinetoEvent&)>& take)
-      : file_(file), take_(take), fields_(file) {}
+  EventParser(const std::string& file, bool was_loose, const std::function<void(const KinetoEvent&)>& take)
+      : file_(file), take_(take), fields_(file, was_loose) {}
 
   bool null() { return other(); }
   bool boolean(bool) { return other(); }
@@ -514,8 +564,10 @@ class EventParser {
     const std::string what = error.what();
     const std::size_t id = what.find("] ");
     const std::string place = in_events() ? fmt::format("{}: traceEvents[{}]", file_, index_) : file_;
-    refuse_input(place, "expected JSON, found at byte {}: {}", position,
-                 what.substr(id == std::string::npos ? 0 : id + 2, 300));
+    throw KinetoSyntaxError(ErrorKind::input,
+                            fmt::format("expected JSON, found at byte {}: {}", position,
+                                        what.substr(id == std::string::npos ? 0 : id + 2, 300)),
+                            place);
   }
 
   KinetoHeader finish() {
@@ -631,11 +683,18 @@ class EventParser {
 
 }  // namespace
 
-KinetoHeader read_kineto_events(std::string_view json, const std::string& file,
+KinetoHeader read_kineto_events(std::string_view json, const std::string& file, bool was_loose,
                                 const std::function<void(const KinetoEvent&)>& take) {
-  EventParser parser(file, take);
+  EventParser parser(file, was_loose, take);
   Json::sax_parse(json.begin(), json.end(), &parser);
   return parser.finish();
+}
+
+void refuse_damaged(const std::string& file, const KinetoEvent& event, std::string_view key) {
+  const bool is_name = key == kKeys[static_cast<std::size_t>(Field::name)];
+  refuse_key(fmt::format("{}: traceEvents[{}] {}", file, event.index, quoted(shown(event.name), '\'')),
+             fmt::format("{}{}", is_name ? "" : "args.", key), "expected a text, found {}",
+             damage(event.name + kDamaged));
 }
 
 }  // namespace dflop

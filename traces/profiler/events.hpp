@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/error.hpp"
 #include "core/units.hpp"
 
 namespace dflop {
@@ -54,6 +55,9 @@ struct KinetoEvent {
   /// "Concrete Inputs"; long ones are left empty. For c10d::send and c10d::recv_ the third is the peer's rank
   /// in the process group and the fourth the tag.
   std::vector<std::string> concrete_inputs;
+  /// Keys of texts that were damaged before the file's JSON was made strict (traces/text/loose_json.hpp) and
+  /// whose use depends on the event's name: of an operation or annotation, "name" and the lists of inputs.
+  std::vector<std::string_view> damaged;
 };
 
 /// A KinetoHeader holds the data of a file other than its events.
@@ -67,12 +71,23 @@ struct KinetoHeader {
   std::vector<std::vector<std::int32_t>> process_groups;
 };
 
+/// A KinetoSyntaxError says that a text is not JSON, and where.
+class KinetoSyntaxError : public Error {
+ public:
+  using Error::Error;
+};
+
 /// Passes each event to `take`, in the order of the file. Keys that KinetoEvent does not hold may have any
 /// value.
+/// @param was_loose  whether tighten_json() has made the text strict: then damaged values of used keys are
+/// errors
 /// @throws Error (input) naming the event's index and name, and the key, for a complete event without ts, dur
 /// or name, a negative duration, a number out of range, or a value of a wrong type in a used key; and for
-/// text that is not JSON or has no traceEvents.
-KinetoHeader read_kineto_events(std::string_view json, const std::string& file,
+/// text that has no traceEvents. KinetoSyntaxError for text that is not JSON.
+KinetoHeader read_kineto_events(std::string_view json, const std::string& file, bool was_loose,
                                 const std::function<void(const KinetoEvent&)>& take);
+
+/// Rejects an event whose value under `key` was damaged. @throws Error (input)
+[[noreturn]] void refuse_damaged(const std::string& file, const KinetoEvent& event, std::string_view key);
 
 }  // namespace dflop

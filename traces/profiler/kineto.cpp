@@ -13,6 +13,7 @@
 #include "traces/profiler/context.hpp"
 #include "traces/profiler/events.hpp"
 #include "traces/text/csv.hpp"
+#include "traces/text/loose_json.hpp"
 
 namespace dflop {
 namespace {
@@ -42,6 +43,15 @@ bool waits_for_device(std::string_view call) {
   return call.find("Synchronize") != std::string_view::npos || call == "cudaMemcpy" || call == "hipMemcpy";
 }
 
+/// Tells whether dflop reads an operation or annotation of this name, or may do so.
+bool reads_name(std::string_view name) {
+  for (const std::string_view prefix :
+       {"ProfilerStep#", "Optimizer.step", "gloo:", "nccl:", "c10d::", "record_param_comms"}) {
+    if (name.starts_with(prefix)) return true;
+  }
+  return names_a_range(name);
+}
+
 std::optional<Bytes> bytes_of(std::optional<std::int64_t> elements, const std::string& dtype) {
   const std::optional<Bytes> size = kineto_element_size(dtype);
   if (!elements || !size) return std::nullopt;
@@ -51,7 +61,11 @@ std::optional<Bytes> bytes_of(std::optional<std::int64_t> elements, const std::s
 /// A TraceBuilder takes the events in the order of the file and builds a trace at the end.
 class TraceBuilder {
  public:
-  explicit TraceBuilder(const std::string& file) { trace_.file = file; }
+  /// `loose_values`: the number of values that were not strict JSON
+  TraceBuilder(const std::string& file, std::size_t loose_values) {
+    trace_.file = file;
+    trace_.loose_values = loose_values;
+  }
 
   void take(const KinetoEvent& event) {
     if (event.category == KinetoCategory::other) return;
@@ -148,6 +162,9 @@ class TraceBuilder {
   }
 
   void take_range(const KinetoEvent& event) {
+    if (!event.damaged.empty() && reads_name(event.name)) {
+      refuse_damaged(trace_.file, event, event.damaged.front());
+    }
     if (event.category == KinetoCategory::annotation) {
       if (const auto number = step_number(event.name)) {
         trace_.steps.push_back({*number, event.time, event.duration, event.index});
@@ -448,11 +465,27 @@ std::optional<Bytes> KinetoCollective::bytes() const {
   return std::max(*in, *out);
 }
 
+bool uses_graphs(const KinetoTrace& trace) {
+  return std::ranges::any_of(trace.names, [](const std::string& name) {
+    const bool is_call = name.starts_with("cuda") || name.starts_with("cu") || name.starts_with("hip");
+    return is_call && (name.find("Graph") != std::string::npos || name.find("Capture") != std::string::npos);
+  });
+}
+
 KinetoTrace parse_kineto(std::string_view json, const std::string& file) {
-  TraceBuilder builder(file);
-  const KinetoHeader header =
-      read_kineto_events(json, file, [&](const KinetoEvent& event) { builder.take(event); });
-  return builder.finish(header);
+  const auto read = [&](std::string_view text, std::size_t loose_values) {
+    TraceBuilder builder(file, loose_values);
+    const KinetoHeader header = read_kineto_events(text, file, loose_values > 0,
+                                                   [&](const KinetoEvent& event) { builder.take(event); });
+    return builder.finish(header);
+  };
+  try {
+    return read(json, 0);
+  } catch (const KinetoSyntaxError&) {
+    const LooseJson loose = tighten_json(json);
+    if (loose.values() == 0) throw;
+    return read(loose.text, loose.values());
+  }
 }
 
 }  // namespace dflop

@@ -140,10 +140,20 @@ struct KinetoTrace {
   std::vector<KinetoHostMessage> messages;    ///< by start
   std::vector<KinetoHostReduction> reductions;            ///< by start
   std::vector<std::vector<std::int32_t>> process_groups;  ///< global ranks of each group, in order
+  std::size_t loose_values = 0;                           ///< values of the file that were not strict JSON
 };
+
+/// Tells whether calls of a trace capture or launch CUDA graphs.
+bool uses_graphs(const KinetoTrace& trace);
+
+/// The end of findings about calls without work, in traces that use graphs.
+inline constexpr std::string_view kMayBeCaptured =
+    "; a call that is captured into a CUDA graph starts no work, and the graph's kernels have the correlation of "
+    "its launch";
 
 /// Reads a trace of torch.profiler, as written by export_chrome_trace(): events of the categories cpu_op,
 /// user_annotation, cuda_runtime, cuda_driver, kernel, gpu_memcpy and gpu_memset; everything else is ignored.
+/// Text that is not strict JSON only in ways that tighten_json() knows is read too; loose_values counts them.
 /// @throws Error (input) if events are more than 13 days apart, if no event has one of these categories, or
 /// if the world size is too small for the rank or a process group; also everything that read_kineto_events()
 /// throws

@@ -152,7 +152,8 @@ class ActReader {
         continue;
       record_.add(Finding::missing_activity, rank_, launch->event,
                   trace_.names[static_cast<std::size_t>(launch->name)],
-                  "expected its kernel, without which its range would be too short, found none");
+                  fmt::format("expected its kernel, without which its range would be too short, found none{}",
+                              uses_graphs(trace_) ? kMayBeCaptured : ""));
     }
     if (rank_.acts.empty()) return;
     for (const KinetoActivity& activity : trace_.activities) {
