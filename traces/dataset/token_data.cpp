@@ -35,6 +35,8 @@ TokenData::TokenData(const ModelSpec& model, const std::string& shards, std::int
                    file.name, known->second->tokens.index_path());
     }
     is_packed_ ? add_packed(file) : add_documents(file);
+    if (file.tokens.has_modes() && note_.empty())
+      note_ = file.tokens.index_path() + " has modes of sequences (multimodal=True), which dflop ignores";
   }
 }
 

@@ -46,7 +46,9 @@ MegatronFile::MegatronFile(const std::string& prefix, std::int64_t vocabulary)
   const auto sequences = number_at<std::uint64_t>(index_, 18);
   const auto documents = number_at<std::uint64_t>(index_, 26);
   // Reject numbers beyond the file's size first, so that the sum cannot overflow.
-  if (sequences > bytes || documents > bytes || kHeader + sequences * 12 + documents * 8 != bytes) {
+  const std::size_t places = kHeader + sequences * 12 + documents * 8;
+  has_modes_ = sequences > 0 && places + sequences == bytes;
+  if (sequences > bytes || documents > bytes || (places != bytes && !has_modes_)) {
     refuse_input(offset_place(index_path_, 18),
                  "expected {} bytes for the numbers of sequences and documents, found {} and {}", bytes,
                  sequences, documents);

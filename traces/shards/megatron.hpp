@@ -18,7 +18,8 @@ namespace dflop {
 /// thousands.
 class MegatronFile {
  public:
-  /// Opens both files and checks the whole index against the size of the .bin, without reading the .bin.
+  /// Opens both files and checks the whole index against the size of the .bin, without reading the .bin. An
+  /// index of a data set made with multimodal=True ends with a byte per sequence, its mode, which is ignored.
   /// @param prefix      the path without .idx and .bin
   /// @param vocabulary  ids must be below it; they are checked when they are read
   /// @throws Error (input) with file and offset if ids have neither 32 bits nor 16 bits unsigned, or if the
@@ -30,6 +31,8 @@ class MegatronFile {
   std::string_view index_bytes() const;
 
   std::size_t size() const { return sequences_; }
+  /// Tells whether the index has modes of sequences.
+  bool has_modes() const { return has_modes_; }
 
   /// Returns the number of tokens of a sequence. @pre sequence < size()
   std::size_t length(std::size_t sequence) const;
@@ -57,6 +60,7 @@ class MegatronFile {
   std::size_t data_bytes_ = 0;
   std::size_t sequences_ = 0;
   std::size_t id_bytes_ = 0;
+  bool has_modes_ = false;
 };
 
 }  // namespace dflop

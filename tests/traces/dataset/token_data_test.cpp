@@ -122,6 +122,17 @@ TEST_F(TokenDataTest, DocumentsAreSamples) {
   }
 }
 
+/// Megatron appends a byte for each sequence, its mode, to the index of multimodal data.
+TEST_F(TokenDataTest, ModesOfSequencesAreIgnoredWithANote) {
+  const std::string prefix = write("t", {{1, 2, 3}, {4, 5}});
+  EXPECT_EQ(TokenData(model, prefix, 0).note(), "");
+  write_file_atomically(prefix + ".idx", read_text_file(prefix + ".idx") + std::string("\0\1", 2));
+  const TokenData data(model, prefix, 0);
+  ASSERT_EQ(data.samples().size(), 2u);
+  expect_tokens(data, data.samples()[1], {4, 5});
+  EXPECT_EQ(data.note(), prefix + ".idx has modes of sequences (multimodal=True), which dflop ignores");
+}
+
 TEST_F(TokenDataTest, FilesOfAFolderFollowEachOther) {
   std::filesystem::create_directory(folder.path() + "/ids");
   write("ids/b", {{1, 2, 3}});

@@ -46,12 +46,13 @@ struct Index {
   std::vector<std::int64_t> documents = {0, 1, 2};
   std::optional<std::uint64_t> sequences = {};       // if not the number of lengths
   std::optional<std::uint64_t> document_count = {};  // likewise
+  std::vector<std::uint8_t> modes = {};              // of the sequences
 
   std::string bytes() const {
     return magic + in_bytes<std::uint64_t>({version}) + in_bytes<std::uint8_t>({code}) +
            in_bytes<std::uint64_t>(
                {sequences.value_or(lengths.size()), document_count.value_or(documents.size())}) +
-           in_bytes(lengths) + in_bytes(pointers) + in_bytes(documents);
+           in_bytes(lengths) + in_bytes(pointers) + in_bytes(documents) + in_bytes(modes);
   }
 };
 
@@ -92,6 +93,18 @@ TEST_F(MegatronDamages, WithoutAnyAllIdsAreRead) {
   ASSERT_EQ(file.size(), 2u);
   EXPECT_EQ(file.read(0), (std::vector<std::int32_t>{1, 2, 3}));
   EXPECT_EQ(file.read(1), (std::vector<std::int32_t>{4, 65535}));
+}
+
+/// Megatron writes the modes of a multimodal data set after the documents, a byte per sequence.
+TEST_F(MegatronDamages, ModesOfSequencesAreIgnored) {
+  const std::string data = in_bytes<std::uint16_t>({1, 2, 3, 4, 65535});
+  EXPECT_FALSE(opened(Index().bytes(), data).has_modes());
+  const MegatronFile file = opened(Index{.modes = {0, 1}}.bytes(), data);
+  EXPECT_TRUE(file.has_modes());
+  EXPECT_EQ(file.read(1), (std::vector<std::int32_t>{4, 65535}));
+  // One byte for two sequences, or three bytes, are no modes.
+  expect_index_refused({.modes = {1}}, 18, {"83 bytes"});
+  expect_index_refused({.modes = {0, 1, 1}}, 18, {"85 bytes"});
 }
 
 TEST_F(MegatronDamages, WithoutAnyAllSequencesAreRead) {
