@@ -115,7 +115,7 @@ TEST(GroundTruth, NamesTheRowAndColumnOfABadField) {
   expect_error(good + "16,32,2,1024,16,24,512,2,4,2,1e9\n", "t.csv:row 3, column 'iteration_s'");
   expect_error(good + "16,32,2,1024,16,24,512,0,4,2,1\n",
                "t.csv:row 3, column 'tp': expected a whole number");
-  expect_error(good + "16,32,2,1024,16,24,512,2.0,4,2,1\n", "t.csv:row 3, column 'tp'");
+  expect_error(good + "16,32,2,1024,16,24,512,2.5,4,2,1\n", "t.csv:row 3, column 'tp'");
   expect_error(good + "16,32,2,-8,16,24,512,2,4,2,1\n", "t.csv:row 3, column 'hidden'");
 }
 

@@ -82,6 +82,37 @@ TEST(Records, AcceptsCrlfQuotesAndNoLastLineEnd) {
   EXPECT_EQ(records[1].row, 4);
 }
 
+TEST(Records, TablesOfPandasAndEditorsAreRead) {
+  // pandas writes whole numbers of a column with empty cells with a decimal.
+  const auto records = parse_records(table("a,coco,,image,7,1.0,640x480,,,,,,1.0,5.0,2.0,7.0\n"
+                                           "v,nextqa,,video,8,,,10.5,29.97,315.00,640x360,,2,,,\n"),
+                                     "t.csv");
+  ASSERT_EQ(records.size(), 2u);
+  EXPECT_EQ(records[0].image_count, 1);
+  EXPECT_EQ(records[0].text_tokens, 7);
+  EXPECT_EQ(records[1].video_frames, 315);
+  EXPECT_EQ(records[1].text_tokens, std::nullopt);
+  for (const std::string wrong : {"726.5", "726.", ".0", "726.0e0", "7 26.0", "726.01", "-1.0", "1e3"}) {
+    expect_error(table("a,coco,,image,7,1,640x480,,,,,,1,,," + wrong + "\n"),
+                 "t.csv:row 2, column 'text_tokens': expected a whole number from 0 to 1000000000, found '" +
+                     wrong + "'");
+  }
+  // Editors leave empty lines at the end, and only there.
+  for (const std::string end : {"\n", "\n\n", "\r\n", "\r\n\n\r\n"})
+    EXPECT_EQ(parse_records(table(kImage) + end, "t.csv").size(), 1u);
+  expect_error(table(std::string(kImage) + "\n" + kImage), "t.csv:row 3: expected 16 fields, found 1");
+  expect_error(table(std::string(kImage) + "\n\r"), "t.csv:row 3: expected");
+  expect_error("\n\n", "t.csv: expected a header");
+  // The header may be quoted, after a byte order mark, with CRLF.
+  std::string quoted = "\xEF\xBB\xBF\"";
+  for (const char c : std::string(kHeader).substr(0, std::string(kHeader).size() - 1))
+    quoted += c == ',' ? std::string("\",\"") : std::string(1, c);
+  EXPECT_EQ(parse_records(quoted + "\"\r\n\"a\",coco,,\"image\",7,\"1.0\",640x480,,,,,,1,5,2,\"7\"\r\n\r\n",
+                          "t.csv")
+                .size(),
+            1u);
+}
+
 TEST(Records, RepeatedIdsAreAllowed) {
   EXPECT_EQ(parse_records(table(std::string(kImage) + kImage), "t.csv").size(), 2u);
 }

@@ -52,7 +52,7 @@ class Fields {
 
   std::int64_t integer(std::string_view column, std::int64_t most) const {
     std::int64_t value = 0;
-    if (!parse_number(text(column), value) || value < 1 || value > most) {
+    if (!parse_whole(text(column), value) || value < 1 || value > most) {
       refuse(column, fmt::format("a whole number from 1 to {}", most));
     }
     return value;

@@ -70,7 +70,7 @@ class Row {
   std::optional<std::int64_t> integer(Column column, std::int64_t min, std::int64_t max) const {
     if (!has(column)) return std::nullopt;
     std::int64_t value = 0;
-    if (!parse_number(text(column), value) || value < min || value > max) {
+    if (!parse_whole(text(column), value) || value < min || value > max) {
       fail(column, fmt::format("a whole number from {} to {}", min, max));
     }
     return value;

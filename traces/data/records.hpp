@@ -27,7 +27,8 @@ inline constexpr double kMaxFps = 1e4;
 std::vector<Record> load_records(const std::string& path);
 
 /// Parses a table: a header with exactly the known columns in any order, then at least one record. A UTF-8
-/// byte order mark may come first. `file` is named in errors. Safe on any bytes.
+/// byte order mark may come first, and empty lines may come last. 726.0 counts as a whole number. `file` is
+/// named in errors. Safe on any bytes.
 /// @throws Error (input) naming the row (its line; the header is row 1) and the column: unknown, missing or
 /// repeated columns, wrong field counts, numbers that are garbage, zero, negative, not finite or outside the
 /// limits of this header, fields that contradict each other, and rows that lack a field that their modality

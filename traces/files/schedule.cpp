@@ -138,7 +138,7 @@ std::vector<BinsOfIteration> bins_of_csv(std::string_view text, const std::strin
       std::size_t iteration = 0;
       const std::size_t current = iterations.size() - 1;
       const bool begins = !iterations.back().bin.empty();
-      if (!parse_number(fields[iteration_column], iteration) || iteration < current ||
+      if (!parse_whole(fields[iteration_column], iteration) || iteration < current ||
           iteration > current + (begins ? 1 : 0)) {
         refuse_input(reader.place("iteration"), "expected {}, found '{}'",
                      begins ? fmt::format("{} or {}", current, current + 1) : std::to_string(current),
@@ -147,7 +147,7 @@ std::vector<BinsOfIteration> bins_of_csv(std::string_view text, const std::strin
       if (iteration > current) iterations.emplace_back();
     }
     std::int64_t bin = 0;
-    if (!parse_number(fields[bin_column], bin) || bin < 0 || bin > kMaxBin)
+    if (!parse_whole(fields[bin_column], bin) || bin < 0 || bin > kMaxBin)
       refuse_input(reader.place("bin"), "expected a bin of at least 0, found '{}'", fields[bin_column]);
     iterations.back().bin.push_back(static_cast<std::int32_t>(bin));
     if (sample_column < width) iterations.back().samples.push_back(unquote(fields[sample_column]));

@@ -15,7 +15,10 @@ CsvReader::CsvReader(std::string_view text, std::string file) : text_(text), fil
 
 bool CsvReader::next(std::vector<std::string_view>& fields) {
   fields.clear();
-  if (position_ == text_.size()) return false;
+  if (text_.find_first_not_of("\r\n", position_) == std::string_view::npos && ends_in_empty_lines()) {
+    position_ = text_.size();
+    return false;
+  }
   row_ = line_;
   do {
     fields.push_back(read_field());
@@ -36,6 +39,13 @@ std::string CsvReader::place() const {
 
 std::string CsvReader::place(std::string_view column) const {
   return fmt::format("{}:row {}, column '{}'", file_, row_, column);
+}
+
+bool CsvReader::ends_in_empty_lines() const {
+  for (std::size_t at = position_; at < text_.size(); ++at) {
+    if (text_[at] == '\r' && (at + 1 == text_.size() || text_[at + 1] != '\n')) return false;  // a lone one
+  }
+  return true;
 }
 
 std::string_view CsvReader::read_field() {

@@ -18,7 +18,8 @@ class CsvReader {
   /// fields that it returns; `file` is named in errors.
   CsvReader(std::string_view text, std::string file);
 
-  /// Reads the next row into `fields`; returns false at the end of the text. A quoted field comes without its
+  /// Reads the next row into `fields`; returns false at the end of the text. Empty lines at the end are not
+  /// rows. A quoted field comes without its
   /// outer quotes but with every quote inside it still doubled: see unquote(). Rows end with LF or CRLF.
   /// @throws Error (input) for a quote that is never closed or stands inside a field, and for a lone CR.
   bool next(std::vector<std::string_view>& fields);
@@ -40,6 +41,8 @@ class CsvReader {
  private:
   std::string_view read_field();
   std::string_view read_quoted();
+  /// Tells whether the rest of the text, which has only line ends, has no lone CR.
+  bool ends_in_empty_lines() const;
   void end_row();
   bool take(char expected);
 
@@ -70,6 +73,16 @@ bool parse_number(std::string_view field, Number& number) {
   const char* end = field.data() + field.size();
   const auto [stop, problem] = std::from_chars(field.data(), end, number);
   return problem == std::errc() && stop == end;
+}
+
+/// Reads a field that contains only a whole number, also as "726.0": pandas writes the numbers of a column
+/// with empty cells so. Returns false for anything else.
+template <typename Int>
+bool parse_whole(std::string_view field, Int& number) {
+  const std::size_t dot = field.find('.');
+  const bool has_zeros = dot != std::string_view::npos && dot + 1 < field.size() &&
+                         field.find_first_not_of('0', dot + 1) == std::string_view::npos;
+  return parse_number(has_zeros ? field.substr(0, dot) : field, number);
 }
 
 }  // namespace dflop
