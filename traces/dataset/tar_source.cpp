@@ -115,7 +115,9 @@ StoredSample TarSource::read(std::size_t number) const {
   const TarSample& sample = sample_of(number);
   const std::string where = place(number);
   const TarMember* json = sample.find("json");
-  if (json == nullptr) refuse_input(where, "expected a member .json with the conversation, found none");
+  if (json == nullptr)
+    refuse_input(where, "expected a member .json with the conversation, found none{}",
+                 sample.hint_of_dots("json"));
   StoredSample stored{parse_conversation(tar.read(*json), where), {}};
   const std::vector<ChatMedium> wanted = stored.conversation.media();
   const std::vector<TarMember> members = media_of(sample, where);

@@ -268,6 +268,10 @@ std::string lower_case(std::string_view text) {
   return lower;
 }
 
+constexpr std::string_view kDotHint =
+    ". As in WebDataset, a sample's key ends at the first dot of the file's name: rename files that have other "
+    "dots, such as 22.05.png to 22_05.png";
+
 /// Splits a path at the first dot of the file's name; nothing if the name begins with it or has none.
 std::optional<std::pair<std::string, std::string>> split_path(const std::string& path) {
   const std::size_t slash = path.rfind('/');
@@ -283,6 +287,26 @@ const TarMember* TarSample::find(std::string_view extension) const {
   const auto found = std::find_if(members.begin(), members.end(),
                                   [&](const TarMember& member) { return member.extension == extension; });
   return found == members.end() ? nullptr : &*found;
+}
+
+std::string TarSample::hint_of_dots(std::string_view extension) const {
+  const std::string end = fmt::format(".{}", extension);
+  constexpr std::size_t kMaxShown = 4;
+  std::vector<std::string> shown;
+  bool has_dots = false;
+  for (const TarMember& member : members) {
+    has_dots = has_dots || member.extension.ends_with(end);
+    shown.push_back("." + member.extension);
+  }
+  if (!has_dots) return "";
+  const std::size_t left = shown.size() - std::min(shown.size(), kMaxShown);
+  if (left > 0) {
+    shown.resize(kMaxShown);
+    shown.push_back(fmt::format("{} others", left));
+  }
+  const std::string last = shown.back();
+  shown.pop_back();
+  return fmt::format(", but {}{}{}{}", fmt::join(shown, ", "), shown.empty() ? "" : " and ", last, kDotHint);
 }
 
 TarFile::TarFile(const std::string& path) : path_(path) {
@@ -302,8 +326,8 @@ TarFile::TarFile(const std::string& path) : path_(path) {
       if (!keys.insert(key).second) {
         refuse_input(
             offset_place(path, entry->header),
-            "expected all members of sample '{}' one after the other, found '{}' separated from them", key,
-            entry->path);
+            "expected all members of sample '{}' one after the other, found '{}' separated from them{}", key,
+            entry->path, extension.find('.') == std::string::npos ? "" : kDotHint);
       }
       extensions.clear();
       samples_.push_back({key, {}});

@@ -26,6 +26,10 @@ struct TarSample {
   /// Returns the member with this extension, or null.
   const TarMember* find(std::string_view extension) const;
 
+  /// Returns the end of an error about a sample without a member `extension`: if members end in it after
+  /// another dot, because the base names have dots, which members there are and what to do; else "".
+  std::string hint_of_dots(std::string_view extension) const;
+
   bool operator==(const TarSample&) const = default;
 };
 

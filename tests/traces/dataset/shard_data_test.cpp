@@ -99,6 +99,19 @@ TEST_F(ShardDataTest, SamplesLongerThanTheModelsLimitAreSkipped) {
   EXPECT_NE(data.left_out().at(0).why.find("sample_0000"), std::string::npos) << data.left_out().at(0).why;
 }
 
+/// WebDataset's keys end at the first dot, so 22.05.json is the member .05.json of sample 22.
+TEST_F(ShardDataTest, DotsInBaseNamesAreNamed) {
+  const std::string tar = folder.path() + "/dots.tar";
+  write_file_atomically(tar, testing::tar_entry("22.05.png", "x") + testing::tar_entry("22.05.json", "{}") +
+                                 std::string(1024, '\0'));
+  const std::string error = refusal(model, folder.path(), tar);
+  EXPECT_NE(
+      error.find("expected a member .json with the conversation, found none, but .05.png and .05.json."),
+      std::string::npos)
+      << error;
+  EXPECT_NE(error.find("rename files"), std::string::npos) << error;
+}
+
 /// If the cut is before the answer's first token, nothing is left to learn; after it, something is.
 TEST_F(ShardDataTest, SamplesWithNoTargetsAfterCuttingAreSkipped) {
   const std::string photo = read_text_file(std::string(DFLOP_SOURCE_DIR) + "/tests/golden/io/photo.jpg");

@@ -248,6 +248,22 @@ TEST_F(Tars, AreRejectedWithRepeatedOrSeparatedMembers) {
   expect_tar_refused(a + entry("b.txt", "y") + entry("a.json", "z") + kEnd, 2048, {"sample 'a'", "a.json"});
 }
 
+/// The names 22.05.png, 22.05.json and 22.07.png belong to one sample, 22.
+TEST_F(Tars, ErrorsNameDotsInBaseNames) {
+  const TarFile tar =
+      opened(entry("22.05.png", "x") + entry("22.05.json", "x") + entry("22.07.png", "x") + kEnd);
+  ASSERT_EQ(tar.samples().size(), 1u);
+  const TarSample& sample = tar.samples()[0];
+  EXPECT_EQ(sample.key, "22");
+  EXPECT_EQ(sample.hint_of_dots("json").substr(0, 36), ", but .05.png, .05.json and .07.png.");
+  EXPECT_NE(sample.hint_of_dots("json").find("rename files"), std::string::npos);
+  EXPECT_EQ(sample.hint_of_dots("cls"), "");
+  const TarFile plain = opened(entry("22.png", "x") + entry("22.left.png", "x") + kEnd);
+  EXPECT_EQ(plain.samples()[0].hint_of_dots("json"), "");
+  expect_tar_refused(entry("22.05.png", "x") + entry("23.05.png", "x") + entry("22.06.png", "x") + kEnd, 2048,
+                     {"sample '22'", "22.06.png", "first dot", "22_05.png"});
+}
+
 TEST_F(Tars, AreRejectedIfTheyAreNoFiles) {
   EXPECT_NE(std::string(error_of([&] { TarFile(path("none.tar")); }).what()).find("No such file"),
             std::string::npos);
