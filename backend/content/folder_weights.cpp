@@ -19,7 +19,7 @@ StoredNames find_names(const ModelSpec& model, const WeightsFolder& weights, con
     return StoredNames(model, [&](const std::string& name) { return weights.find(name).has_value(); });
   } catch (const Error& error) {
     if (!error.context().empty()) throw;
-    throw Error(error.kind(), error.message(), folder);
+    throw Error(error.kind(), error.message() + weights.hint_of_both(), folder);
   }
 }
 
@@ -79,8 +79,8 @@ void FolderWeights::visit_part(const StoredPart& part, const Parameter& tensor, 
   const Weight weight = folder_.at(part.name);
   const std::string& file = weight.file->path();
   if (weight.tensor->shape != part.shape) {
-    refuse_input(file, "tensor '{}': expected the shape {}, as config.json says, found {}", part.name,
-                 part.shape, weight.tensor->shape);
+    refuse_input(file, "tensor '{}': expected the shape {}, as config.json says, found {}{}", part.name,
+                 part.shape, weight.tensor->shape, folder_.hint_of_both());
   }
   if (part.taps > 1) {  // convolutions are small, so they are converted and reordered here
     const std::int64_t inputs = tensor.columns / part.taps;

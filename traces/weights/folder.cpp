@@ -113,6 +113,7 @@ WeightsFolder::WeightsFolder(const std::string& folder) : folder_(folder) {
     auto file = std::make_unique<SafetensorsFile>(in_folder(folder, name));
     for (const StoredTensor& tensor : file->tensors()) weights_.emplace(tensor.name, name);
     files_.emplace(name, std::move(file));
+    has_both_ = has(kWeightsIndex);
   } else if (has(kWeightsIndex)) {
     const std::string path = in_folder(folder, kWeightsIndex);
     weights_ = parse_weight_map(read_text_file(path, kLongestHeader), path);
@@ -145,8 +146,15 @@ Weight WeightsFolder::at(std::string_view name) const {
   if (const auto weight = find(name)) return *weight;
   std::vector<std::string_view> known;
   for (const auto& [tensor, file] : weights_) known.emplace_back(tensor);
-  refuse_input(folder_, "expected weights of a tensor '{}', found none of this name among {}{}", name,
-               known.size(), did_you_mean(name, known));
+  refuse_input(folder_, "expected weights of a tensor '{}', found none of this name among {}{}{}", name,
+               known.size(), did_you_mean(name, known), hint_of_both());
+}
+
+std::string WeightsFolder::hint_of_both() const {
+  if (!has_both_) return "";
+  return fmt::format(
+      "; only {} is read, as in transformers, although there is also {}: if the former is stale, remove it",
+      kWeightsFile, kWeightsIndex);
 }
 
 const SafetensorsFile& WeightsFolder::open(const std::string& file) const {

@@ -49,6 +49,10 @@ class WeightsFolder {
   /// Returns the names of all tensors, sorted.
   std::vector<std::string> names() const;
 
+  /// Returns the end of errors about missing or unfitting tensors: if the folder has both kWeightsFile and
+  /// kWeightsIndex, that one of them may be stale; else "".
+  std::string hint_of_both() const;
+
   /// Opens all files, so that errors show up early. @throws what find() throws
   void open_all() const;
 
@@ -66,6 +70,7 @@ class WeightsFolder {
   void check_against_index(const SafetensorsFile& shard, const std::string& file) const;
 
   std::string folder_;
+  bool has_both_ = false;  ///< kWeightsFile, which is read, and kWeightsIndex
   WeightMap weights_;
   mutable std::mutex mutex_;  // guards files_
   mutable std::map<std::string, std::unique_ptr<SafetensorsFile>, std::less<>> files_;

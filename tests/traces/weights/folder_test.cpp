@@ -136,7 +136,10 @@ TEST_F(WeightsFolders, TellWhetherTheHeadIsTheEmbedding) {
 TEST_F(WeightsFolders, OneFileTakesPrecedenceOverAnIndex) {
   write_index();
   write("model.safetensors", file_of({"all"}));
-  EXPECT_EQ(WeightsFolder(folder_.string()).names(), std::vector<std::string>{"all"});
+  const WeightsFolder folder(folder_.string());
+  EXPECT_EQ(folder.names(), std::vector<std::string>{"all"});
+  expect_refused([&] { folder.at("a"); }, folder_.string(),
+                 {"only model.safetensors is read", "there is also model.safetensors.index.json"});
 }
 
 TEST_F(WeightsFolders, FoldersWithoutWeightsAreRejected) {
