@@ -119,8 +119,9 @@ names that length.)",
   add_seed_option(command.options);
   command.options.add(OptionGroup::data,
                       {{"preprocess", text("RULE"),
-                        "preprocessing rule to use instead of the model's: llava-ov, llava-ov-dflop, "
-                        "internvl2.5, qwen2-vl, qwen2.5-vl, qwen2-audio, tiny-vlm or text"}});
+                        "preprocessing rule to use instead of the model's: llava-1.5, llava-next, "
+                        "llava-ov, llava-ov-dflop, internvl2.5, qwen2-vl, qwen2.5-vl, qwen3-vl, qwen2-audio, "
+                        "tiny-vlm or text"}});
   command.options.add(
       OptionGroup::output,
       {

@@ -318,17 +318,22 @@ TEST(Preprocess, ModalitiesThatTheModelLacks) {
 
 TEST(Preprocess, RulesAndTheirModalities) {
   EXPECT_EQ(preprocess_rules(),
-            (std::vector<std::string_view>{"llava-ov", "llava-ov-dflop", "internvl2.5", "qwen2-vl",
-                                           "qwen2.5-vl", "qwen2-audio", "tiny-vlm", "text"}));
+            (std::vector<std::string_view>{"llava-1.5", "llava-next", "llava-ov", "llava-ov-dflop",
+                                           "internvl2.5", "qwen2-vl", "qwen2.5-vl", "qwen3-vl", "qwen2-audio",
+                                           "tiny-vlm", "text"}));
   EXPECT_EQ(rule_modalities("text"), (std::vector<Modality>{Modality::text}));
+  for (const char* rule : {"llava-1.5", "llava-next"}) {
+    EXPECT_EQ(rule_modalities(rule),
+              (std::vector<Modality>{Modality::text, Modality::image, Modality::multi_image}));
+  }
   EXPECT_EQ(rule_modalities("qwen2-audio"), (std::vector<Modality>{Modality::text, Modality::audio}));
   EXPECT_EQ(rule_modalities("internvl2.5"),
             (std::vector<Modality>{Modality::text, Modality::image, Modality::multi_image, Modality::video}));
   EXPECT_THROW(rule_modalities("llava"), Error);
   EXPECT_EQ(
       error_of(audio(3), with_rule("llava")),
-      "unknown preprocessing rule 'llava'; expected one of llava-ov, llava-ov-dflop, internvl2.5, qwen2-vl, "
-      "qwen2.5-vl, qwen2-audio, tiny-vlm, text");
+      "unknown preprocessing rule 'llava'; expected one of llava-1.5, llava-next, llava-ov, llava-ov-dflop, "
+      "internvl2.5, qwen2-vl, qwen2.5-vl, qwen3-vl, qwen2-audio, tiny-vlm, text");
 }
 
 TEST(Preprocess, OptionsOutOfRange) {
@@ -362,7 +367,8 @@ TEST(Preprocess, ExtremeShapesStayInRange) {
                                 kMinSeconds + random.uniform() * kMaxSeconds * random.uniform(), {});
     record.video_size = ImageSize{side(), side()};
     for (const std::string_view rule : preprocess_rules()) {
-      if (rule == "qwen2-audio" || rule == "text") continue;
+      const std::vector<Modality> taken = rule_modalities(rule);
+      if (std::find(taken.begin(), taken.end(), record.modality) == taken.end()) continue;
       try {
         const Sample sample = encode(record, std::string(rule).c_str());
         EXPECT_GT(sample.encoder().tokens, 0);

@@ -78,14 +78,17 @@ struct Preprocessed {
 Preprocessed preprocess(std::span<const Record> records, const PreprocessOptions& options,
                         std::string_view file);
 
-/// Returns the names of all rules. llava-ov: LLaVA-OneVision, base tile and grid (anyres_max_9); a video has
-/// at most 32 frames, each with row ends. llava-ov-dflop: the public DFLOP code, which encodes the base tile
-/// but does not hand it to the LLM. internvl2.5: up to 12 tiles and a thumbnail; a video has 8 to 32 frames,
-/// drawn uniformly. qwen2-vl: the Hugging Face pixel limits, full attention; videos sampled and limited as
-/// qwen-vl-utils does. qwen2.5-vl: the qwen-vl-utils limits, windowed attention in 28 of 32 layers.
-/// qwen2-audio: chunks of 30 s with 1,500 encoder positions each. tiny-vlm: LLaVA-OneVision's tiles and
-/// frames, but 16 patches and 4 LLM tokens each, and at most 256 text tokens; for the models of tests and of
-/// runs on small machines. text: only text.
+/// Returns the names of all rules. llava-1.5: one square of 336 pixels per image. llava-next: base tile and a
+/// grid of 2 to 4 tiles for each image, without a limit on tokens. llava-ov: LLaVA-OneVision, base tile and
+/// grid (anyres_max_9); a video has at most 32 frames, each with row ends. llava-ov-dflop: the public DFLOP
+/// code, which encodes the base tile but does not hand it to the LLM. internvl2.5: up to 12 tiles and a
+/// thumbnail; a video has 8 to 32 frames, drawn uniformly. qwen2-vl: the Hugging Face pixel limits, full
+/// attention; videos sampled and limited as qwen-vl-utils does. qwen2.5-vl: the qwen-vl-utils limits,
+/// windowed attention in 28 of 32 layers. qwen3-vl: tokens of 32 pixels a side, full attention; the limits of
+/// its processors' classes, for videos on all frames together, and time stamps are not counted. qwen2-audio:
+/// chunks of 30 s with 1,500 encoder positions each. tiny-vlm: LLaVA-OneVision's tiles and frames, but 16
+/// patches and 4 LLM tokens each, and at most 256 text tokens; for the models of tests and of runs on small
+/// machines. text: only text.
 std::vector<std::string_view> preprocess_rules();
 
 /// Returns the modalities that a rule takes, text first.

@@ -69,9 +69,12 @@ inline Encoding encode_text(const RecordShapes&) {
 
 Rule llava_ov_rule();
 Rule llava_ov_dflop_rule();
+Rule llava15_rule();
+Rule llava_next_rule();
 Rule internvl_rule();
 Rule qwen2_vl_rule();
 Rule qwen25_vl_rule();
+Rule qwen3_vl_rule();
 Rule qwen2_audio_rule();
 Rule tiny_vlm_rule();
 
@@ -92,6 +95,10 @@ struct TileGrid {
 /// resolution; among equals, with the least waste; then the first (LLaVA-NeXT llava/mm_utils.py,
 /// select_best_resolution).
 TileGrid llava_grid(ImageSize image);
+
+/// Returns LLaVA-NeXT's grid of tiles of 336 pixels for an image: 2x1, 1x2, 2x2, 1x3 or 3x1, chosen like
+/// llava_grid()'s.
+TileGrid llava_next_grid(ImageSize image);
 
 /// Returns the number of frames that LLaVA-OneVision takes from a video: one per second or, if that exceeds
 /// 32, 32 evenly spread frames (llava/utils.py, process_video_with_decord).
@@ -121,5 +128,9 @@ PixelLimits qwen_video_limits(std::int64_t frames, double token_pixels);
 /// Returns the number of frames that are sampled from a video: an even number, 2 per second, from 4 to 768
 /// (qwen-vl-utils, smart_nframes). It is below 4 if the video has fewer frames, and 0 if it has only one.
 std::int64_t qwen_sampled_frames(VideoTiming video);
+
+/// Returns the number of frames that Qwen3-VL samples from a video: 2 per second, from 4 to 768, but at most
+/// those that it has (transformers video_processing_qwen3_vl.py, sample_frames).
+std::int64_t qwen3_sampled_frames(VideoTiming video);
 
 }  // namespace dflop

@@ -93,8 +93,36 @@ TEST(ModelMedia, PicturesOfLlavaOneVisionMatchTheirContents) {
   }
 }
 
+TEST(ModelMedia, PicturesOfLlavaMatchTheirContents) {
+  expect_contents<ClipProcessor>("models/llava-1.5", [](const Architecture& of, const ClipProcessor&,
+                                                        ImageSize, bool) { return clip_picture(of, {}); });
+  // LLaVA-NeXT also cuts each of several pictures into tiles.
+  expect_contents<LlavaProcessor>(
+      "models/llava-next", [](const Architecture& of, const LlavaProcessor& processor, ImageSize size, bool) {
+        return llava_picture(of, llava_tile_count(size, processor), {}, size, true);
+      });
+}
+
+/// The small LLaVA 1.5 has tiles of 4 x 4 patches and a class row, which only the strategy "full" keeps.
+TEST(ModelMedia, PicturesOfLlava15AreOneTileEach) {
+  const std::string folder = DFLOP_SOURCE_DIR "/tests/golden/models/llava-1.5";
+  const std::string json = read_text_file(folder + "/config.json");
+  const std::string key = "\"vision_feature_select_strategy\": \"";
+  for (const bool keeps : {false, true}) {
+    const std::string config = keeps ? replaced(json, key + "default", key + "full") : json;
+    const ModelSpec model = parse_hugging_face(config, folder);
+    PreprocessOptions options;
+    options.rule = model.preprocess;
+    options.media = std::make_shared<ModelMedia>(model, read_model_processor(model, folder));
+    const Record record = record_of({{30, 500}, {700, 20}, {24, 24}});
+    const Sample sample = preprocess({&record, 1}, options, "r").samples.front();
+    EXPECT_EQ(sample.encoder(), (Workload{3, 3 * 17, 3 * 17 * 17}));
+    EXPECT_EQ(sample.encoder_output_tokens, 3 * (keeps ? 17 : 16));
+  }
+}
+
 TEST(ModelMedia, PicturesOfQwenMatchTheirContents) {
-  for (const char* name : {"models/qwen2.5-vl", "released/qwen2.5-vl-7b"}) {
+  for (const char* name : {"models/qwen2-vl", "models/qwen2.5-vl", "released/qwen2.5-vl-7b"}) {
     expect_contents<QwenProcessor>(
         name, [](const Architecture& of, const QwenProcessor& processor, ImageSize size, bool) {
           const QwenGrid grid = qwen_grid(size, processor);
@@ -253,6 +281,17 @@ TEST(ModelMedia, UnsupportedMediaAreRejectedWithTheirRow) {
         Folder("released/qwen2.5-vl-7b").sample_of(record_of({{10'000, 10}}));
       },
       "records.csv:row 7, column 'images'", {"200 times", "10000x10"});
+  Record video;
+  video.row = 7;
+  video.modality = Modality::video;
+  video.video_s = 1;
+  for (const char* name : {"models/llava-1.5", "models/llava-next"}) {
+    expect_refused([&] { Folder(name).sample_of(video); }, "records.csv:row 7, column 'modality'",
+                   {"text,image,multi_image", "found video"});
+    sound.audio_s = 1;
+    expect_refused([&] { Folder(name).sample_of(sound); }, "records.csv:row 7, column 'modality'",
+                   {"text,image,multi_image", "found audio"});
+  }
 }
 
 }  // namespace model_media_test
