@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <string_view>
 
 #include "core/program/loss_weight.hpp"
+#include "core/refuse.hpp"
 #include "experiments/cli/say.hpp"
 #include "experiments/cli/value_text.hpp"
 #include "experiments/studies/data.hpp"
@@ -67,6 +69,13 @@ bool has_list(const Values& values) {
   return false;
 }
 
+/// BadSamples says what happens to conversations that cannot be used: without `skip`, the first one is an
+/// error; with it, they are left out, and more than `most` are an error.
+struct BadSamples {
+  bool skip = false;
+  std::int64_t most = std::numeric_limits<std::int64_t>::max();
+};
+
 /// Reads --bad-samples: "stop", "skip" or "skip:N".
 BadSamples read_bad_samples(const Values& values) {
   const std::string text = read_text(values, "bad-samples").value_or("stop");
@@ -75,7 +84,7 @@ BadSamples read_bad_samples(const Values& values) {
   if (text == "skip") return bad;
   ValueText limit("bad-samples", "stop, skip or skip:N, as skip:100", text);
   limit.expect("skip:");
-  bad.most = limit.number(std::size_t{0}, std::size_t{1'000'000'000});
+  bad.most = limit.number(std::int64_t{0}, std::int64_t{1'000'000'000});
   limit.expect_end();
   return bad;
 }
@@ -91,6 +100,25 @@ void write_left_out(const std::string& path, const std::vector<LeftOutSample>& l
     lines += sample.is_bad ? ",\"bad\":true}\n" : ",\"bad\":false}\n";
   }
   write_file_atomically(path, lines);
+}
+
+std::int64_t count_bad(const std::vector<LeftOutSample>& left_out) {
+  return std::ranges::count_if(left_out, &LeftOutSample::is_bad);
+}
+
+/// @throws Error (input) that says why the first samples are bad if there are more than allowed
+void require_few_bad(const std::vector<LeftOutSample>& left_out, std::int64_t most, const std::string& name) {
+  constexpr int kNamed = 3;
+  const std::int64_t bad = count_bad(left_out);
+  if (bad <= most) return;
+  std::string first;
+  int named = 0;
+  for (const LeftOutSample& sample : left_out) {
+    if (sample.is_bad && named++ < kNamed)
+      first += fmt::format("{}{}", first.empty() ? "" : "; ", sample.why);
+  }
+  refuse_input(name, "expected at most {} bad samples (--bad-samples), found {}; the first: {}", most, bad,
+               first);
 }
 
 /// Reads the options for shards that apply to this data set. @throws Error (usage) for options that apply to
@@ -117,8 +145,8 @@ DatasetOptions read_dataset_options(const Values& values, const ModelSpec& model
       refuse_option("media-root", "applies only to JSON lists, but " + name + " is none");
     options.media_root = *root;
   }
-  options.bad_samples = read_bad_samples(values);
-  if (options.bad_samples.skip && !has_data_of(values, DataKind::conversations))
+  options.skip_bad = read_bad_samples(values).skip;
+  if (options.skip_bad && !has_data_of(values, DataKind::conversations))
     refuse_option("bad-samples", "applies only to conversations, but " + name + " has token ids");
   const std::int64_t longest = model.max_tokens > 0 ? model.max_tokens : kLongestSample;
   if (const auto length = read_optional_integer(values, "sequence-length", 1, longest)) {
@@ -209,19 +237,21 @@ std::shared_ptr<const Dataset> open_shards(const Values& values, const ModelSpec
   const auto name = values[option].as<std::string>();
   ModelSpec cut = model;
   cut.max_tokens = read_longest(values, model);
+  // Check the output before the long work.
+  const auto left_out_file = option == "data" ? read_output(values, "bad-samples-out") : std::nullopt;
   auto data = open_dataset(cut, model.name, name, read_dataset_options(values, cut, name));
+  if (left_out_file) write_left_out(*left_out_file, data->left_out());
+  require_few_bad(data->left_out(), read_bad_samples(values).most, name);
   if (!data->note().empty()) say_once(fmt::format("dflop: note: {}\n", data->note()));
   if (const std::string text = describe(data->cut(), std::ssize(data->samples())); !text.empty() && notes)
     say("dflop: note: {}\n", text);
   if (const std::vector<LeftOutSample>& left_out = data->left_out(); !left_out.empty()) {
-    const auto bad = std::ranges::count_if(left_out, &LeftOutSample::is_bad);
+    const std::int64_t bad = count_bad(left_out);
     say("dflop: note: {} left out, because the model cannot be trained on {}{}; the first: {}\n",
         left_out.size() == 1 ? "a sample is" : fmt::format("{} samples are", left_out.size()),
         left_out.size() == 1 ? "it" : "them", bad > 0 ? fmt::format(" ({} bad)", bad) : "",
         left_out.front().why);
   }
-  const auto left_out_file = option == "data" ? read_output(values, "bad-samples-out") : std::nullopt;
-  if (left_out_file) write_left_out(*left_out_file, data->left_out());
   if (data->samples().empty()) {
     throw Error(
         ErrorKind::input,
@@ -235,7 +265,7 @@ std::shared_ptr<const Dataset> open_shards(const Values& values, const ModelSpec
     origin->cut = data->cut();
     if (const std::string text = describe(data->cut(), std::ssize(data->samples())); !text.empty())
       origin->assumptions.push_back(text);
-    if (const auto bad = std::ranges::count_if(data->left_out(), &LeftOutSample::is_bad); bad > 0)
+    if (const std::int64_t bad = count_bad(data->left_out()); bad > 0)
       origin->assumptions.push_back(fmt::format("{} bad samples left out (--bad-samples)", bad));
   }
   return data;

@@ -96,7 +96,12 @@ TEST_F(TrainLists, BadSamplesAreLeftOutOnRequest) {
   testing::expect_error(train("bad.jsonl", options), {"bad.jsonl: line 4", "expected 2 files"});
   testing::expect_error(
       train("bad.jsonl", options + "--bad-samples skip:1"),
-      {"expected at most 1 bad samples (--bad-samples), found 2", "bad.jsonl/2", "bad.jsonl/4"});
+      {"bad.jsonl: expected at most 1 bad samples (--bad-samples), found 2; the first: bad.jsonl: line 2, ",
+       "; bad.jsonl: line 4: "});
+  std::filesystem::remove(sandbox.path("out.jsonl"));
+  testing::expect_error(train("bad.jsonl", options + "--bad-samples skip:0 --bad-samples-out out.jsonl"),
+                        {"found 2"});
+  EXPECT_TRUE(std::filesystem::exists(sandbox.path("out.jsonl")));
   // A repaired sample would change the run.
   std::filesystem::copy_file(sandbox.path("media/photo.jpg"), sandbox.path("media/half.jpg"),
                              std::filesystem::copy_options::overwrite_existing);

@@ -25,13 +25,6 @@ struct LeftOutSample {
   bool operator==(const LeftOutSample&) const = default;
 };
 
-/// BadSamples says what happens to samples that cannot be read, decoded or fitted to the model: without
-/// `skip`, the first one is an error; with it, they are left out, and more than `most` are an error.
-struct BadSamples {
-  bool skip = false;
-  std::size_t most = ~std::size_t{0};
-};
-
 /// A Dataset holds the shapes of its samples and reads their contents. It is thread-safe.
 class Dataset {
  public:
@@ -72,7 +65,9 @@ struct DatasetOptions {
   std::string chat_form;  ///< for conversations, one of chat_forms(); empty: the model family's own
   std::int64_t sequence_length = 0;  ///< rows of a packed sample of token ids; 0: each document is a sample
   std::string media_root;            ///< the folder of the media of a list; empty: the folder of the list
-  BadSamples bad_samples;            ///< of conversations
+  /// Leave out conversations that cannot be read, decoded or fitted to the model, instead of throwing an
+  /// error.
+  bool skip_bad = false;
 };
 
 /// Opens the named data set, in the form in which `model` reads it. @pre kind_of_shards() knows the name

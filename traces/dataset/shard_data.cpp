@@ -48,21 +48,6 @@ class LeftOut {
   std::map<std::size_t, LeftOutSample> found_;
 };
 
-/// @throws Error (input) that names the first bad samples if there are more than allowed
-void require_few(const std::vector<LeftOutSample>& left_out, const BadSamples& allowed) {
-  constexpr std::size_t kNamed = 3;
-  std::size_t bad = 0;
-  std::string first;
-  for (const LeftOutSample& sample : left_out) {
-    if (!sample.is_bad || ++bad > kNamed) continue;
-    first += fmt::format("\n  {}: {}", sample.id, sample.why);
-  }
-  if (bad > allowed.most) {
-    refuse_input("", "expected at most {} bad samples (--bad-samples), found {}; the first:{}", allowed.most,
-                 bad, first);
-  }
-}
-
 std::string_view media_family(const ModelSpec& model) {
   switch (model.architecture->family) {
     case ModelFamily::qwen2:
@@ -147,7 +132,7 @@ ShardData::ShardData(const ModelSpec& model, const std::string& folder, const st
       Place& place = all[i]->second;
       const std::string& id = all[i]->first;
       try {
-        const Depth depth = options.bad_samples.skip ? Depth::checked : Depth::shape;
+        const Depth depth = options.skip_bad ? Depth::checked : Depth::shape;
         const SampleContent content = make(place.sample, depth, *cache, &place.length);
         place.trained = dflop::trained_tokens(content.tokens);
         if (place.trained == 0) throw NothingToTrain{id + ": has no token to train on"};
@@ -157,14 +142,13 @@ ShardData::ShardData(const ModelSpec& model, const std::string& folder, const st
       } catch (const UntakenLength& problem) {
         left_out.add(i, {id, problem.why, false});
       } catch (const Error& error) {
-        if (!options.bad_samples.skip || error.kind() != ErrorKind::input) throw;
+        if (!options.skip_bad || error.kind() != ErrorKind::input) throw;
         left_out.add(i, {id, error.what(), true});
       }
     }
     give_back(std::move(cache));
   });
   left_out_ = left_out.take();
-  require_few(left_out_, options.bad_samples);
   cut_.longest = model_.max_tokens;
   for (std::size_t i = 0; i < found.size(); ++i) {
     if (!found[i]) continue;

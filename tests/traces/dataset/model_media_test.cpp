@@ -154,6 +154,21 @@ TEST(ModelMedia, SoundsOfAnotherRateAreResampled) {
   EXPECT_GT(before, 6);
 }
 
+/// A sound's headers do not show samples that are not finite; decoding it does. Bytes of ff are NaN as 32-bit
+/// floats.
+TEST(ModelMedia, CheckingASoundFindsWhatItsHeadersDoNotShow) {
+  const Folder folder("released/qwen2-audio-7b");
+  const MediaReader reader(folder.model, DFLOP_SOURCE_DIR "/tests/golden/released/qwen2-audio-7b");
+  std::string wav = read_text_file(DFLOP_SOURCE_DIR "/tests/golden/io/sound.wav");
+  EXPECT_NO_THROW(reader.check({wav, "a.wav", true}));
+  wav.replace(20, 1, "\x03");                                 // the format's code: floats
+  wav.replace(32, 4, std::string("\x04\0\x20\0", 4));         // bytes and bits of a sample
+  wav.replace(44, wav.size() - 44, wav.size() - 44, '\xFF');  // behind the headers
+  EXPECT_GT(reader.shape({wav, "a.wav", true}).tokens, 0);
+  const std::string refusal = testing::input_error([&] { reader.check({wav, "a.wav", true}); });
+  EXPECT_NE(refusal.find("expected finite samples"), std::string::npos) << refusal;
+}
+
 /// Qwen2-Audio's encoder takes 30 s at once, 480,000 samples of 2 bytes. It makes a token of three frames of
 /// 160 samples; the last frame may have only one sample.
 TEST(ModelMedia, SoundsOfDifferentLengthsHaveDifferentShapes) {
