@@ -155,6 +155,18 @@ TEST_F(ShardDataTest, PicturesOfASampleComeByTheirNumbers) {
   EXPECT_EQ(by_numbers, as_they_stand);     // the photo first
 }
 
+/// The contents of a picture decide its format: WebP may be named .webp or .jpg.
+TEST_F(ShardDataTest, PicturesMayBeWebp) {
+  const std::string webp = read_text_file(DFLOP_SOURCE_DIR "/tests/fuzz/corpus/webp/lossless.webp");
+  for (const char* extension : {"webp", "jpg"}) {
+    const std::string tar = folder.path() + "/one.tar";
+    write_file_atomically(tar, testing::tar_of_sample(webp, extension));
+    const SampleContent content = ShardData(model, folder.path(), tar).read("one.tar/one", true);
+    ASSERT_EQ(content.sequences.size(), 1U);
+    EXPECT_GT(content.sequences[0].values.size(), 0);
+  }
+}
+
 /// Numbers may have any number of digits. If they do not define an order, the sample is rejected.
 TEST_F(ShardDataTest, PicturesInNoCertainOrderAreRejected) {
   const std::string photo = read_text_file(std::string(DFLOP_SOURCE_DIR) + "/tests/golden/io/photo.jpg");
