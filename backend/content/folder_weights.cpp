@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <iterator>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "core/refuse.hpp"
@@ -45,12 +46,27 @@ NumberType number_type(Dtype dtype) {
 FolderWeights::FolderWeights(const ModelSpec& model, const std::string& folder)
     : folder_(folder), names_(find_names(model, folder_, folder)) {}
 
+/// Returns the stored parts of all tensors of a model.
+std::vector<StoredPart> FolderWeights::parts_of(const ModelSpec& model) const {
+  std::vector<StoredPart> all;
+  for (const Parameter& tensor : stage_parameter_list(model, whole_model(model), 0)) {
+    for (StoredPart& part : names_.parts(tensor.name, tensor.rows, tensor.columns))
+      all.push_back(std::move(part));
+  }
+  return all;
+}
+
+std::vector<std::string> FolderWeights::missing(const ModelSpec& model) const {
+  std::vector<std::string> missing;
+  for (const StoredPart& part : parts_of(model)) {
+    if (!part.absent && !folder_.find(part.name)) missing.push_back(part.name);
+  }
+  return missing;
+}
+
 std::vector<std::string> FolderWeights::unused(const ModelSpec& model) const {
   std::set<std::string> used;
-  for (const Parameter& tensor : stage_parameter_list(model, whole_model(model), 0)) {
-    for (const StoredPart& part : names_.parts(tensor.name, tensor.rows, tensor.columns))
-      used.insert(part.name);
-  }
+  for (const StoredPart& part : parts_of(model)) used.insert(part.name);
   std::vector<std::string> unused;
   for (const std::string& name : folder_.names()) {
     if (used.count(name) == 0) unused.push_back(name);

@@ -25,11 +25,15 @@ class FolderWeights final : public WeightSource {
   /// that the folder holds although config.json says that there are none.
   std::vector<std::string> unused(const ModelSpec& model) const;
 
+  /// Returns the names of the tensors that the model needs and the folder lacks.
+  std::vector<std::string> missing(const ModelSpec& model) const;
+
   /// @throws Error (input) for a tensor that is missing or whose shape differs from the model's
   void visit(const Parameter& tensor, Range rows, Range columns,
              const std::function<void(const StoredRun&)>& visit) const override;
 
  private:
+  std::vector<StoredPart> parts_of(const ModelSpec& model) const;
   void visit_part(const StoredPart& part, const Parameter& tensor, Range rows, Range columns,
                   const std::function<void(const StoredRun&)>& visit) const;
 

@@ -4,6 +4,8 @@
 #include "backend/gpus.hpp"
 #include "experiments/cli/command.hpp"
 #include "experiments/cli/help.hpp"
+#include "experiments/commands/models_check.hpp"
+#include "experiments/options/shared_options.hpp"
 #include "experiments/presets/presets.hpp"
 
 namespace dflop {
@@ -18,6 +20,11 @@ std::int64_t llm_parameters(const ModelSpec& model) {
 }
 
 int run_models(const Values& values) {
+  if (values.count("check") > 0) return run_models_check(values);
+  for (const char* option : {"data", "media-root", "bad-samples", "bad-samples-out", "chat"}) {
+    if (values.count(option) > 0 && !values[option].defaulted())
+      refuse_option(option, "applies only with --check");
+  }
   Table table;
   table.columns = {{"name", "name"},
                    {"encoder", "encoder"},
@@ -81,16 +88,21 @@ int run_manual(const Values&) {
 }  // namespace
 
 Command models_command() {
-  return {
+  Command command{
       .name = "models",
       .task = Task::data,
-      .summary = "list the model presets",
+      .summary = "list the model presets, or check a model folder",
       .description =
           R"(Your own model is a Hugging Face folder, of which plans need only config.json, or a file in the
-same form as the files in experiments/presets/models: give its path. docs/own-files.md explains its keys.)",
+same form as the files in experiments/presets/models: give its path. docs/own-files.md explains its keys.
+--check reads a folder as train does, but computes nothing: it prints what is read, not read and refused of the
+config, weights, processor and tokenizer and, with --data, of training data. Exit code 2 if something is refused.)",
       .example = "dflop models",
       .run = run_models,
   };
+  command.options.add(OptionGroup::main, {{"check", text("DIR").common(), "model folder to check"}});
+  add_data_option(command.options, text("FILE|DIR"));
+  return command;
 }
 
 Command clusters_command() {

@@ -30,7 +30,7 @@ inline constexpr int kMaxTileSide = 1 << 16;
 inline constexpr std::int64_t kConfigMaxTokens = 32768;  // the presets' value, and the maximum
 
 /// A ConfigUse records the keys of a config.json that were read, such as "text_config.hidden_size", and the
-/// defaults that missing keys got.
+/// defaults that missing keys of sizes and other numbers got.
 struct ConfigUse {
   std::set<std::string> read;
   std::map<std::string, std::string> defaults;
@@ -59,11 +59,9 @@ class Config {
   double number(std::string_view key, double absent) const {
     return has(key) ? at(key).number_in(1e-12, 1e12) : defaulted(key, absent);
   }
-  bool flag(std::string_view key, bool absent) const {
-    return has(key) ? at(key).boolean() : defaulted(key, absent);
-  }
+  bool flag(std::string_view key, bool absent) const { return has(key) ? at(key).boolean() : absent; }
   std::string text(std::string_view key, const std::string& absent) const {
-    return has(key) ? at(key).string() : defaulted(key, absent);
+    return has(key) ? at(key).string() : absent;
   }
   std::int64_t token(std::string_view key, std::string_view other_key) const {
     const std::string_view found = has(key) ? key : other_key;

@@ -19,7 +19,8 @@ inline constexpr std::int64_t kLogitsAtOnce = std::int64_t{1} << 28;
 /// A ConfigReport lists keys of a config.json for people, such as "text_config.hidden_size".
 struct ConfigReport {
   std::vector<std::string> unknown;  ///< keys that are not read and not known to have no effect on training
-  std::vector<std::pair<std::string, std::string>> defaults;  ///< missing keys and the values that they got
+  std::vector<std::pair<std::string, std::string>>
+      defaults;  ///< missing keys of numbers and the values that they got
 };
 
 /// Reads the config.json of a model of one of the families in ModelFamily, as written by transformers 4 and

@@ -159,10 +159,10 @@ Rotary read_rotary(const Config& config, double absent_base, int head_dim) {
   }
   const bool has_base = config.has("rope_theta") || (config.has(key) && config.object(key).has("rope_theta"));
   if (!has_base && absent_base == 0) config.at("rope_theta");  // throws that it is missing
-  rotary.base = config.number("rope_theta", absent_base);
+  if (config.has("rope_theta") || !has_base) rotary.base = config.number("rope_theta", absent_base);
   if (!config.has(key)) return rotary;
   const Config rope = config.object(key);
-  rotary.base = rope.number("rope_theta", rotary.base);
+  if (rope.has("rope_theta")) rotary.base = rope.number("rope_theta", rotary.base);
   rope.require_number("partial_rotary_factor", 1);
   read_scaling({config, rope, rope.has("rope_type") ? "rope_type" : "type", head_dim, rotary.base}, rotary);
   if (rope.has("mrope_section")) {

@@ -8,7 +8,7 @@
 #include "tests/core/input_error.hpp"
 #include "tests/traces/dataset/shard_folder.hpp"
 #include "traces/dataset/shard_data.hpp"
-#include "traces/files/hugging_face.hpp"
+#include "traces/families/hugging_face.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
