@@ -70,6 +70,15 @@ int BytePairs::set_bytes() {
   return -1;
 }
 
+void BytePairs::start_from_characters(const std::array<std::int32_t, 256>& byte_ids) {
+  by_characters_ = true;
+  byte_ids_ = byte_ids;
+  for (std::size_t letter = 0; letter < ascii_ids_.size(); ++letter) {
+    const auto character = static_cast<char>(letter);
+    ascii_ids_[letter] = find({&character, 1});
+  }
+}
+
 void BytePairs::encode(std::string_view word, WordCache& cache, std::vector<std::int32_t>& ids) const {
   const bool is_short = !word.empty() && word.size() <= WordCache::kLongestWord;
   WordCache::Slot& slot =
@@ -114,13 +123,35 @@ void BytePairs::add_join(WordCache& cache, std::int32_t at) const {
   std::push_heap(cache.joins_.begin(), cache.joins_.end(), kIsLater);
 }
 
+/// Adds a part for each character of a word, or for each of its bytes.
+void BytePairs::add_characters(std::string_view word, WordCache& cache) const {
+  const auto add = [&](std::int32_t id) {
+    const auto at = static_cast<std::int32_t>(cache.parts_.size());
+    cache.parts_.push_back({id, at - 1, at + 1});
+  };
+  for (std::size_t at = 0; at < word.size();) {
+    const auto first = static_cast<unsigned char>(word[at]);
+    std::size_t size = 1;
+    while (at + size < word.size() && (static_cast<unsigned char>(word[at + size]) & 0xC0) == 0x80) ++size;
+    const std::int32_t id = first < 0x80 ? ascii_ids_[first] : find(word.substr(at, size));
+    if (id >= 0) {
+      add(id);
+    } else {
+      for (const char byte : word.substr(at, size)) add(byte_ids_[static_cast<unsigned char>(byte)]);
+    }
+    at += size;
+  }
+  cache.parts_.back().after = -1;
+}
+
 void BytePairs::merge(std::string_view word, WordCache& cache, std::vector<std::int32_t>& ids) const {
   if (word.empty()) return;
   std::vector<WordCache::Part>& parts = cache.parts_;
   parts.clear();
   cache.joins_.clear();
-  const auto size = static_cast<std::int32_t>(word.size());
-  for (std::int32_t at = 0; at < size; ++at) {
+  if (by_characters_) add_characters(word, cache);
+  const auto size = static_cast<std::int32_t>(by_characters_ ? parts.size() : word.size());
+  for (std::int32_t at = 0; at < size && !by_characters_; ++at) {
     const auto byte = static_cast<unsigned char>(word[static_cast<std::size_t>(at)]);
     parts.push_back({byte_ids_[byte], at - 1, at + 1 < size ? at + 1 : -1});
   }

@@ -66,8 +66,8 @@ class WordCache {
 /// WordCache.
 class BytePairs {
  public:
-  /// Adds a token: a single byte, which encode() starts from, or a token that is taken whole. @return false
-  /// if there already is a token with these bytes
+  /// Adds a token: a single byte or character, which encode() starts from, or a token that is taken whole.
+  /// @return false if there already is a token with these bytes
   bool add_token(std::string bytes, std::int32_t id) { return ids_.emplace(std::move(bytes), id).second; }
 
   /// Returns the token with these bytes, or -1.
@@ -80,11 +80,17 @@ class BytePairs {
   /// Looks up the tokens of all single bytes. @return the first byte without a token; -1 if all have one
   int set_bytes();
 
+  /// Lets encode() start from the tokens of characters. A character without a token becomes the tokens of its
+  /// bytes. @param byte_ids  the token of each byte
+  void start_from_characters(const std::array<std::int32_t, 256>& byte_ids);
+
+  std::int32_t byte_id(unsigned char byte) const { return byte_ids_[byte]; }
+
   /// If `takes`, a word that is a token itself becomes that token, regardless of the merges.
   void take_whole_words(bool takes) { takes_whole_ = takes; }
 
-  /// Appends the tokens of a word of any length, in time n log n. @pre set_bytes() found all, and the word
-  /// has less than 2^31 bytes
+  /// Appends the tokens of a word of any length, in time n log n. @pre set_bytes() found all, or
+  /// start_from_characters() was called, and the word is UTF-8 and has less than 2^31 bytes
   void encode(std::string_view word, WordCache& cache, std::vector<std::int32_t>& ids) const;
 
  private:
@@ -99,11 +105,14 @@ class BytePairs {
   Merge& slot_of(std::uint64_t pair);
   const Merge* find_merge(std::int32_t left, std::int32_t right) const;
   void grow();
+  void add_characters(std::string_view word, WordCache& cache) const;
   void merge(std::string_view word, WordCache& cache, std::vector<std::int32_t>& ids) const;
   void add_join(WordCache& cache, std::int32_t at) const;
 
   std::unordered_map<std::string, std::int32_t, TextHash, std::equal_to<>> ids_;
   std::array<std::int32_t, 256> byte_ids_{};
+  std::array<std::int32_t, 128> ascii_ids_{};  // tokens of these characters, or -1
+  bool by_characters_ = false;
   std::vector<Merge> merges_;  // a hash table with open addressing, at most half full
   std::size_t merge_count_ = 0;
   bool takes_whole_ = false;

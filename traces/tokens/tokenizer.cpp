@@ -1,17 +1,22 @@
 #include "traces/tokens/tokenizer.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "core/refuse.hpp"
 #include "traces/text/strict_json.hpp"
 #include "traces/text/text_file.hpp"
+#include "traces/text/utf8.hpp"
 #include "traces/tokens/byte_letters.hpp"
 
 namespace dflop {
 namespace {
 
 constexpr std::int32_t kLargestId = std::numeric_limits<std::int32_t>::max() - 1;
+
+/// Searches tokens by id.
+constexpr auto kIsBefore = [](const auto& token, std::int32_t id) { return token.first < id; };
 
 bool is_null(const JsonValue& value) {
   return value.text() == "null";
@@ -35,6 +40,12 @@ void require_no_text(const JsonValue& value, std::string_view key) {
     value.at(key).refuse_type("null");
 }
 
+/// Tells whether a text is one character. @param text  valid UTF-8
+bool is_character(std::string_view text) {
+  return !text.empty() &&
+         std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }) == 1;
+}
+
 bool reads_nfc(const JsonValue& root) {
   if (!root.has("normalizer") || is_null(root.at("normalizer"))) return false;
   require_type(root.at("normalizer"), "NFC");
@@ -43,7 +54,8 @@ bool reads_nfc(const JsonValue& root) {
 
 /// Reads the expression that splits words: a Sequence of Split and ByteLevel.
 WordSplitter read_splitter(const JsonValue& value, const std::string& file) {
-  require_type(value, "Sequence");
+  if (value.at("type").string() != "Sequence")
+    value.at("type").refuse_type("\"Sequence\", \"Metaspace\" or no pre_tokenizer");
   const JsonValue list = value.at("pretokenizers");
   const std::vector<JsonValue> steps = list.elements();
   if (steps.size() != 2) list.refuse("expected a Split and a ByteLevel, found {} steps", steps.size());
@@ -62,6 +74,82 @@ WordSplitter read_splitter(const JsonValue& value, const std::string& file) {
           fmt::format("{}: key 'pre_tokenizer.pretokenizers[0].pattern.Regex'", file)};
 }
 
+void require_text(const JsonValue& value, std::string_view key, std::string_view expected) {
+  if (value.at(key).string() != expected) value.at(key).refuse_type("\"{}\"", expected);
+}
+
+/// Rejects a Replace of other texts.
+void require_replace(const JsonValue& value, std::string_view from, std::string_view to) {
+  require_type(value, "Replace");
+  value.at("pattern").require_keys({"String"});
+  require_text(value.at("pattern"), "String", from);
+  require_text(value, "content", to);
+}
+
+bool is_absent(const JsonValue& root, std::string_view key) {
+  return !root.has(key) || is_null(root.at(key));
+}
+
+/// Reads a Sequence of Prepend and Replace.
+SpaceMarks read_normalizer(const JsonValue& value) {
+  require_type(value, "Sequence");
+  const JsonValue list = value.at("normalizers");
+  const std::vector<JsonValue> steps = list.elements();
+  if (steps.size() != 2) list.refuse("expected a Prepend and a Replace, found {} steps", steps.size());
+  require_type(steps[0], "Prepend");
+  require_text(steps[0], "prepend", kSpaceMark);
+  require_replace(steps[1], " ", kSpaceMark);
+  return {.in_normalizer = true, .doubles = true};
+}
+
+SpaceMarks read_metaspace(const JsonValue& value) {
+  using Before = SpaceMarks::Before;
+  require_text(value, "replacement", kSpaceMark);
+  SpaceMarks marks;
+  marks.splits = !value.has("split") || value.at("split").boolean();
+  if (value.has("prepend_scheme")) {
+    constexpr Before kSchemes[] = {Before::always, Before::begin, Before::never};
+    marks.before = kSchemes[value.at("prepend_scheme").choice_index({"always", "first", "never"})];
+  } else if (value.has("add_prefix_space") && !value.at("add_prefix_space").boolean()) {
+    marks.before = Before::never;
+  }
+  return marks;
+}
+
+/// Reads the decoder that belongs to byte fallback. @return whether it strips the first space
+bool read_strip(const JsonValue& decoder) {
+  require_type(decoder, "Sequence");
+  const JsonValue list = decoder.at("decoders");
+  const std::vector<JsonValue> steps = list.elements();
+  if (steps.size() < 3 || steps.size() > 4)
+    list.refuse("expected Replace, ByteFallback, Fuse and perhaps Strip, found {} steps", steps.size());
+  require_replace(steps[0], kSpaceMark, " ");
+  require_type(steps[1], "ByteFallback");
+  require_type(steps[2], "Fuse");
+  if (steps.size() == 3) return false;
+  require_type(steps[3], "Strip");
+  require_text(steps[3], "content", " ");
+  if (steps[3].at("start").integer(0, 1) == 0) return false;
+  if (steps[3].at("stop").integer(0) != 0) steps[3].at("stop").refuse_type("0");
+  return true;
+}
+
+/// Reads how spaces are written; nullopt for byte-level BPE, which has another pre-tokenizer.
+std::optional<SpaceMarks> read_marks(const JsonValue& root) {
+  SpaceMarks marks;
+  if (is_absent(root, "pre_tokenizer")) {
+    marks = read_normalizer(root.at("normalizer"));
+  } else {
+    const JsonValue value = root.at("pre_tokenizer");
+    if (value.at("type").string() != "Metaspace") return std::nullopt;
+    if (!is_absent(root, "normalizer"))
+      root.at("normalizer").refuse_type("null, as in files with a Metaspace");
+    marks = read_metaspace(value);
+  }
+  marks.strips = read_strip(root.at("decoder"));
+  return marks;
+}
+
 }  // namespace
 
 Tokenizer::Tokenizer(const std::string& file) : Tokenizer(read_text_file(file), file) {}
@@ -70,9 +158,12 @@ Tokenizer::Tokenizer(std::string_view json, const std::string& file) : file_(fil
   const JsonDocument document(json, file);
   const JsonValue root = document.root();
   root.require_object();
-  is_nfc_ = reads_nfc(root);
-  splitter_.emplace(read_splitter(root.at("pre_tokenizer"), file));
-  require_type(root.at("decoder"), "ByteLevel");
+  marks_ = read_marks(root);
+  if (!marks_) {
+    is_nfc_ = reads_nfc(root);
+    splitter_.emplace(read_splitter(root.at("pre_tokenizer"), file));
+    require_type(root.at("decoder"), "ByteLevel");
+  }
   read_model(root.at("model"));
   if (root.has("added_tokens")) read_added(root.at("added_tokens"));
   std::sort(bytes_.begin(), bytes_.end());
@@ -88,8 +179,9 @@ void Tokenizer::add_name(const std::string& content, std::int32_t id, const Json
   const auto [known, is_new] = ids_.emplace(content, id);
   if (!is_new && known->second != id)
     place.refuse("expected {}, the id of '{}' in the vocabulary, found {}", known->second, content, id);
+  if (!is_new) return;
   // A token with letters outside of the alphabet stands for itself.
-  if (is_new) bytes_.emplace_back(id, bytes_of_letters(content).value_or(content));
+  bytes_.emplace_back(id, marks_ ? with_spaces(content) : bytes_of_letters(content).value_or(content));
 }
 
 void Tokenizer::read_model(const JsonValue& model) {
@@ -98,7 +190,9 @@ void Tokenizer::read_model(const JsonValue& model) {
     model.at("dropout").refuse_type("null");
   require_no_text(model, "continuing_subword_prefix");
   require_no_text(model, "end_of_word_suffix");
-  require_false(model, "byte_fallback");
+  const bool falls_back = model.has("byte_fallback") && model.at("byte_fallback").boolean();
+  if (falls_back != marks_.has_value())
+    model.at("byte_fallback").refuse_type("{}", marks_ ? "true" : "false");
   const bool takes_whole_words = model.has("ignore_merges") && model.at("ignore_merges").boolean();
   pairs_.take_whole_words(takes_whole_words);
   const JsonValue vocabulary = model.at("vocab");
@@ -109,13 +203,34 @@ void Tokenizer::read_model(const JsonValue& model) {
     const auto id = value.integer<std::int32_t>(0, kLargestId);
     add_name(token, id, value);
     // Other words are made only by merges.
-    auto bytes = bytes_of_letters(token);
-    if (bytes && (takes_whole_words || bytes->size() == 1)) pairs_.add_token(std::move(*bytes), id);
+    auto bytes = marks_ ? std::optional(token) : bytes_of_letters(token);
+    if (bytes && (takes_whole_words || (marks_ ? is_character(*bytes) : bytes->size() == 1)))
+      pairs_.add_token(std::move(*bytes), id);
   }
   // With a token for each byte, no token is unknown, whatever the file says.
-  if (const int byte = pairs_.set_bytes(); byte >= 0)
+  if (marks_) {
+    read_byte_tokens(vocabulary);
+  } else if (const int byte = pairs_.set_bytes(); byte >= 0)
     vocabulary.refuse("expected a token for each of the 256 bytes, found none for byte 0x{:02x}", byte);
   read_merges(model.at("merges"));
+}
+
+void Tokenizer::read_byte_tokens(const JsonValue& vocabulary) {
+  std::array<std::int32_t, 256> byte_ids{};
+  std::vector<std::pair<std::int32_t, char>> bytes;
+  for (int byte = 0; byte < 256; ++byte) {
+    const std::string name = fmt::format("<0x{:02X}>", byte);
+    const std::optional<std::int32_t> id = id_of(name);
+    if (!id) vocabulary.refuse("expected a token for each of the 256 bytes, found no '{}'", name);
+    byte_ids[static_cast<std::size_t>(byte)] = *id;
+    bytes.emplace_back(*id, static_cast<char>(byte));
+  }
+  pairs_.start_from_characters(byte_ids);
+  std::sort(bytes.begin(), bytes.end());
+  for (auto& [id, shown] : bytes_) {
+    const auto byte = std::lower_bound(bytes.begin(), bytes.end(), id, kIsBefore);
+    if (byte != bytes.end() && byte->first == id) shown.assign(1, byte->second);
+  }
 }
 
 void Tokenizer::read_merges(const JsonValue& merges) {
@@ -155,6 +270,8 @@ void Tokenizer::read_merges(const JsonValue& merges) {
 }
 
 void Tokenizer::read_added(const JsonValue& tokens) {
+  std::vector<std::pair<std::int32_t, std::string>>
+      shown;  // Hugging Face decodes normalized tokens like this
   for (const JsonValue& token : tokens.elements()) {
     for (const std::string_view flag : {"lstrip", "rstrip", "single_word"}) require_false(token, flag);
     const JsonValue place = token.at("content");
@@ -163,22 +280,35 @@ void Tokenizer::read_added(const JsonValue& tokens) {
     const auto id = token.at("id").integer<std::int32_t>(0, kLargestId);
     add_name(content, id, token.at("id"));
     if (token.has("normalized") && token.at("normalized").boolean()) {
-      added_normal_.add(is_nfc_ ? to_nfc(content) : content, id);
+      const std::string normal = normalized(content, TextPlace::begin);
+      added_normal_.add(normal, id);
+      if (marks_) shown.emplace_back(id, with_spaces(normal));
     } else {
       added_.add(content, id);
     }
+  }
+  std::sort(bytes_.begin(), bytes_.end());
+  for (auto& [id, text] : shown) {
+    const auto token = std::lower_bound(bytes_.begin(), bytes_.end(), id, kIsBefore);
+    if (token->first == id) token->second = std::move(text);
   }
 }
 
 namespace {
 
-/// Walks through a text: `on_text` gets the text between added tokens, `on_token` the tokens.
+/// Walks through a text: `on_text` gets the text between added tokens and returns what then precedes the
+/// rest; `on_token` gets the tokens. `at` says what precedes the text, and is kept up to date.
 template <typename OnText, typename OnToken>
-void walk(std::string_view text, const AddedTokens& added, OnText on_text, OnToken on_token) {
+void walk(std::string_view text, const AddedTokens& added, TextPlace& at, OnText on_text, OnToken on_token) {
   for (std::size_t from = 0; from < text.size();) {
     const AddedTokens::Found found = added.find(text, from);
-    if (found.begin > from) on_text(text.substr(from, found.begin - from));
-    if (found.size > 0) on_token(found.id);
+    if (found.begin > from) {
+      at = on_text(text.substr(from, found.begin - from));
+    }
+    if (found.size > 0) {
+      on_token(found.id);
+      at = TextPlace::after_token;
+    }
     from = found.begin + found.size;
   }
 }
@@ -187,7 +317,11 @@ void walk(std::string_view text, const AddedTokens& added, OnText on_text, OnTok
 
 void Tokenizer::encode_words(std::string_view text, WordCache& cache, std::vector<std::int32_t>& ids) const {
   std::vector<std::size_t> ends;
-  splitter_->split(text, ends);
+  if (marks_) {
+    marks_->split(text, ends);
+  } else {
+    splitter_->split(text, ends);
+  }
   std::size_t begin = 0;
   for (const std::size_t end : ends) {
     pairs_.encode(text.substr(begin, end - begin), cache, ids);
@@ -195,21 +329,40 @@ void Tokenizer::encode_words(std::string_view text, WordCache& cache, std::vecto
   }
 }
 
-std::vector<std::int32_t> Tokenizer::encode(std::string_view text, WordCache& cache,
-                                            const std::string& place) const {
+std::string Tokenizer::normalized(std::string_view text, TextPlace at) const {
+  if (is_nfc_) return to_nfc(text);
+  if (marks_ && marks_->in_normalizer) return marks_->marked(text, at);
+  return std::string(text);
+}
+
+std::vector<std::int32_t> Tokenizer::encode_next(std::string_view text, TextPlace& at, WordCache& cache,
+                                                 const std::string& place) const {
   check_text(text, place);
   std::vector<std::int32_t> ids;
   const auto on_token = [&](std::int32_t id) { ids.push_back(id); };
-  const auto on_words = [&](std::string_view words) { encode_words(words, cache, ids); };
-  walk(
-      text, added_,
-      [&](std::string_view piece) {
-        // Normalized text is searched again, because NFC may produce an added token that is normalized.
-        const std::string normal = is_nfc_ ? to_nfc(piece) : std::string(piece);
-        walk(normal, added_normal_, on_words, on_token);
-      },
-      on_token);
+  const auto on_piece = [&](std::string_view piece) {
+    // Normalized text is searched again, because NFC may produce an added token that is normalized.
+    const std::string normal = normalized(piece, at);
+    TextPlace inside = at;
+    const auto on_words = [&](std::string_view words) {
+      if (marks_ && !marks_->in_normalizer) {
+        encode_words(marks_->marked(words, inside), cache, ids);
+      } else {
+        encode_words(words, cache, ids);
+      }
+      return TextPlace::within;
+    };
+    walk(normal, added_normal_, inside, on_words, on_token);
+    return inside;
+  };
+  walk(text, added_, at, on_piece, on_token);
   return ids;
+}
+
+std::vector<std::int32_t> Tokenizer::encode(std::string_view text, WordCache& cache,
+                                            const std::string& place) const {
+  TextPlace at = TextPlace::begin;
+  return encode_next(text, at, cache, place);
 }
 
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
@@ -218,9 +371,7 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
 }
 
 std::string_view Tokenizer::bytes_of(std::int32_t id) const {
-  const auto found =
-      std::lower_bound(bytes_.begin(), bytes_.end(), id,
-                       [](const auto& token, std::int32_t wanted) { return token.first < wanted; });
+  const auto found = std::lower_bound(bytes_.begin(), bytes_.end(), id, kIsBefore);
   if (found == bytes_.end() || found->first != id)
     refuse_input(file_, "expected the id of a token, below {}, found {}", vocabulary_size(), id);
   return found->second;
@@ -228,7 +379,26 @@ std::string_view Tokenizer::bytes_of(std::int32_t id) const {
 
 std::string Tokenizer::decode(std::span<const std::int32_t> ids) const {
   std::string bytes;
-  for (const std::int32_t id : ids) bytes += bytes_of(id);
+  std::string run;  // of byte tokens
+  const auto end_run = [&] {
+    if (find_no_utf8(run)) {
+      for (std::size_t i = 0; i < run.size(); ++i) bytes += "\uFFFD";
+    } else {
+      bytes += run;
+    }
+    run.clear();
+  };
+  for (const std::int32_t id : ids) {
+    const std::string_view token = bytes_of(id);
+    if (marks_ && token.size() == 1 && pairs_.byte_id(static_cast<unsigned char>(token[0])) == id) {
+      run += token;
+    } else {
+      end_run();
+      bytes += token;
+    }
+  }
+  end_run();
+  if (marks_ && marks_->strips && bytes.starts_with(' ')) bytes.erase(0, 1);
   return to_valid_utf8(bytes);
 }
 

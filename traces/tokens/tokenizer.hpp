@@ -1,5 +1,6 @@
 // A Tokenizer converts texts to a model's token ids and back. It reads Hugging Face's tokenizer.json for
-// byte-level BPE, as in Qwen2, Qwen2.5 and Llama 3, and gives the same ids as Hugging Face's library.
+// byte-level BPE, as in Qwen2 and Llama 3, and for SentencePiece's BPE with byte fallback, as in Llama 2,
+// Vicuna and Mistral. It gives the same ids as Hugging Face's library.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,7 @@
 
 #include "traces/tokens/added_tokens.hpp"
 #include "traces/tokens/byte_pairs.hpp"
+#include "traces/tokens/space_marks.hpp"
 #include "traces/tokens/text_pieces.hpp"
 
 namespace dflop {
@@ -27,8 +29,9 @@ class Tokenizer {
   /// @param json  the file's bytes
   /// @param file  its name, for errors
   /// @throws Error (input) with file and key for a damaged or unsupported file: models other than BPE,
-  /// normalizers other than NFC, pre-tokenizers other than a Split by an expression before ByteLevel,
-  /// dropout, added tokens that are lstrip, rstrip or single_word
+  /// dropout, added tokens that are lstrip, rstrip or single_word. Byte-level BPE may have the normalizer
+  /// NFC, and has a Split by an expression before ByteLevel; BPE with byte fallback has the normalizers
+  /// Prepend and Replace, or the pre-tokenizer Metaspace. Others are rejected.
   Tokenizer(std::string_view json, const std::string& file);
 
   /// Reads a tokenizer.json from a file. @throws what read_text_file() and the other constructor throw
@@ -43,8 +46,14 @@ class Tokenizer {
                                    const std::string& place = "text") const;
   std::vector<std::int32_t> encode(std::string_view text) const;
 
+  /// Returns the tokens of a text like encode(), but the text may follow a token or words.
+  /// @param at  what precedes the text; is set to what precedes the next one
+  std::vector<std::int32_t> encode_next(std::string_view text, TextPlace& at, WordCache& cache,
+                                        const std::string& place) const;
+
   /// Returns the text of tokens, including added ones. Bytes that are not UTF-8, such as an incomplete
-  /// character, become U+FFFD. @throws Error (input) for an unknown id
+  /// character, become U+FFFD: with byte fallback, each byte of a run of byte tokens. @throws Error (input)
+  /// for an unknown id
   std::string decode(std::span<const std::int32_t> ids) const;
 
   /// Returns the bytes of a token. @throws Error (input) for an unknown id
@@ -64,11 +73,15 @@ class Tokenizer {
   void read_merges(const JsonValue& merges);
   void read_added(const JsonValue& tokens);
   void add_name(const std::string& content, std::int32_t id, const JsonValue& place);
+  void read_byte_tokens(const JsonValue& vocabulary);
   void encode_words(std::string_view text, WordCache& cache, std::vector<std::int32_t>& ids) const;
+  /// Returns a text as it is searched for normalized added tokens.
+  std::string normalized(std::string_view text, TextPlace at) const;
 
   std::string file_;
   bool is_nfc_ = false;
-  std::optional<WordSplitter> splitter_;
+  std::optional<WordSplitter> splitter_;  // of byte-level BPE
+  std::optional<SpaceMarks> marks_;       // of BPE with byte fallback
   BytePairs pairs_;
   AddedTokens added_;         // found in unnormalized texts
   AddedTokens added_normal_;  // found in normalized texts

@@ -172,7 +172,7 @@ TEST(Tokenizers, RejectOtherKindsByKey) {
       {[](Json& j) {
          j["pre_tokenizer"] = {{"type", "ByteLevel"}};
        },
-       "pre_tokenizer.type", "\"Sequence\""},
+       "pre_tokenizer.type", "\"Sequence\", \"Metaspace\""},
       {[](Json& j) { j["pre_tokenizer"]["pretokenizers"][0]["behavior"] = "Removed"; },
        split + "[0].behavior", "\"Isolated\""},
       {[](Json& j) { j["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "(a"; },
