@@ -78,9 +78,17 @@ UsualChatForm usual_chat_form(const ModelSpec& model, std::string_view chat_temp
   const auto says = [&](std::string_view words) {
     return chat_template.find(words) != std::string_view::npos;
   };
+  const ModelFamily family = model.architecture->family;
+  const bool is_llava = family == ModelFamily::llava || family == ModelFamily::llava_next;
+  // Llama 2's vocabulary, which Vicuna shares, has 32,000 tokens, and Llama 3's 128,256.
+  const bool is_llama2 = model.llm.name == "llama" && model.llm.vocabulary < 100'000;
+  if (is_llava && (is_llama2 || (family == ModelFamily::llava && model.llm.name == "mistral")))
+    return {"vicuna"};
+  if (model.llm.name == "mistral") return {"mistral"};
   if (model.llm.name == "llama") return {"llama3"};
-  if (model.architecture->family == ModelFamily::internvl) return {"chatml"};
-  if (model.architecture->family != ModelFamily::qwen2) return {"qwen2"};
+  if (is_llava || family == ModelFamily::internvl || family == ModelFamily::qwen3_vl) return {"chatml"};
+  if (family == ModelFamily::qwen3) return {says("<think>") ? "qwen3" : "chatml"};
+  if (family != ModelFamily::qwen2) return {"qwen2"};
   if (chat_template.empty() || says("You are Qwen, created by Alibaba Cloud.")) return {"qwen2.5"};
   if (says("You are a helpful assistant.")) return {"qwen2"};
   return {
@@ -94,8 +102,9 @@ UsualChatForm usual_chat_form(const ModelSpec& model, std::string_view chat_temp
 std::string_view chosen_form(const ModelSpec& model, const std::string& folder, std::string_view form,
                              std::string& note) {
   if (!form.empty()) return form;
-  const bool is_qwen2 = model.architecture->family == ModelFamily::qwen2;
-  const UsualChatForm usual = usual_chat_form(model, is_qwen2 ? read_chat_template(folder) : "");
+  const ModelFamily family = model.architecture->family;
+  const bool has_variants = family == ModelFamily::qwen2 || family == ModelFamily::qwen3;
+  const UsualChatForm usual = usual_chat_form(model, has_variants ? read_chat_template(folder) : "");
   note = usual.note;
   return usual.name;
 }
@@ -176,6 +185,8 @@ void ShardData::check_tokens() const {
                  token, expected, key, id ? std::to_string(*id) : "none");
   };
   check("llava-ov", "image_token_id", "<image>", of.image_token);
+  check("llava", "image_token_index", "<image>", of.image_token);
+  check("qwen2-vl", "image_token_id", "<|image_pad|>", of.image_token);
   check("qwen2.5-vl", "image_token_id", "<|image_pad|>", of.image_token);
   check("internvl2.5", "image_token_id", "<IMG_CONTEXT>", of.image_token);
   check("qwen2-audio", "audio_token_id", "<|AUDIO|>", of.audio_token);

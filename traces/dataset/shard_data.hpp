@@ -26,9 +26,10 @@ struct UsualChatForm {
   std::string note = "";  ///< why the choice is doubtful; empty if it is certain
 };
 
-/// Returns the chat form of a model's family. Qwen2 and Qwen2.5 have the same architecture but different
-/// system prompts. `chat_template`, from read_chat_template(), tells them apart. If it is empty, the form is
-/// Qwen2.5's; if it has neither system prompt, the form is chatml.
+/// Returns the chat form of a model's family, or of its LLM for LLaVA. Qwen2 and Qwen2.5 have the same
+/// architecture but different system prompts. `chat_template`, from read_chat_template(), tells them apart.
+/// If it is empty, the form is Qwen2.5's; if it has neither system prompt, the form is chatml. The template
+/// also says whether a Qwen3 can think.
 UsualChatForm usual_chat_form(const ModelSpec& model, std::string_view chat_template);
 
 class ShardData final : public Dataset {
@@ -40,7 +41,7 @@ class ShardData final : public Dataset {
   /// s, or if none of its tokens is trained. A sample's id is the file name of its tar or list, and its key
   /// or number there.
   /// @param folder  a transformers folder. Reads tokenizer.json, the processor's settings with
-  ///                read_model_processor() and, for Qwen2's family, the chat template
+  ///                read_model_processor() and, for Qwen2's and Qwen3's family, the template
   /// @param shards  tars or lists, for open_source()
   /// @throws Error (input) that names the tar and member, or the list and line, for damaged or missing data,
   /// and for more bad samples than allowed

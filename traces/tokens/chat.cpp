@@ -1,6 +1,7 @@
 #include "traces/tokens/chat.hpp"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <utility>
 
@@ -9,50 +10,56 @@
 namespace dflop {
 
 struct ChatTokenizer::Form {
+  /// A Turn holds the texts around the words of one role.
+  struct Turn {
+    std::string_view before;       // never trained
+    std::string_view lead = "";    // trained with an answer
+    std::string_view end = "";     // trained with an answer; for the assistant, a token
+    std::string_view behind = "";  // never trained
+  };
+
   std::string_view name;
-  std::string_view begin;     // of the conversation
-  std::string_view turn;      // before a role
-  std::string_view role_end;  // between role and words
-  std::string_view turn_end;  // trained after an answer
-  std::string_view behind;    // after a turn, never trained
-  std::string_view system;    // default system turn
-  bool is_trimmed = false;    // whether words lose surrounding spaces
-  bool has_roles = true;
+  std::string_view begin;        // token that begins the conversation
+  std::array<Turn, 3> turns;     // by ChatRole
+  std::string_view system = "";  // default system turn
+  bool is_trimmed = false;       // whether words lose surrounding spaces
+  bool has_thoughts = false;     // whether the last answer has a thought, and earlier ones have none
+
+  const Turn& turn(ChatRole role) const { return turns[static_cast<std::size_t>(role)]; }
 };
 
 namespace {
 
 /// Returns ChatML with a default system turn.
-constexpr ChatTokenizer::Form chatml(std::string_view name, std::string_view system) {
+constexpr ChatTokenizer::Form chatml(std::string_view name, std::string_view system,
+                                     bool has_thoughts = false) {
   return {.name = name,
           .begin = "",
-          .turn = "<|im_start|>",
-          .role_end = "\n",
-          .turn_end = "<|im_end|>",
-          .behind = "\n",
-          .system = system};
+          .turns = {{{"<|im_start|>system\n", "", "<|im_end|>", "\n"},
+                     {"<|im_start|>user\n", "", "<|im_end|>", "\n"},
+                     {"<|im_start|>assistant\n", "", "<|im_end|>", "\n"}}},
+          .system = system,
+          .has_thoughts = has_thoughts};
 }
 
 constexpr ChatTokenizer::Form kForms[] = {
     chatml("chatml", ""),
     chatml("qwen2", "You are a helpful assistant."),
     chatml("qwen2.5", "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."),
+    chatml("qwen3", "", true),
     {.name = "llama3",
      .begin = "<|begin_of_text|>",
-     .turn = "<|start_header_id|>",
-     .role_end = "<|end_header_id|>\n\n",
-     .turn_end = "<|eot_id|>",
-     .behind = "",
-     .system = "",
+     .turns = {{{"<|start_header_id|>system<|end_header_id|>\n\n", "", "<|eot_id|>"},
+                {"<|start_header_id|>user<|end_header_id|>\n\n", "", "<|eot_id|>"},
+                {"<|start_header_id|>assistant<|end_header_id|>\n\n", "", "<|eot_id|>"}}},
      .is_trimmed = true},
-    {.name = "plain",
-     .begin = "",
-     .turn = "",
-     .role_end = "",
-     .turn_end = "",
-     .behind = "",
-     .system = "",
-     .has_roles = false},
+    {.name = "vicuna",
+     .begin = "<s>",
+     .turns = {{{"", "", " "}, {"USER: ", "", " "}, {"ASSISTANT:", " ", "</s>"}}}},
+    {.name = "mistral",
+     .begin = "<s>",
+     .turns = {{{"<<SYS>>\n", "", "\n<</SYS>>\n\n"}, {"[INST] ", "", " [/INST]"}, {"", " ", "</s>"}}}},
+    {.name = "plain", .begin = "", .turns = {}},
 };
 
 /// A FamilyMedium holds the tokens of one family's medium; begin and end may be empty.
@@ -100,6 +107,19 @@ class ChatWriter {
     }
   }
 
+  /// Adds a token that ends words; -1 adds none.
+  void add_token(std::int32_t id, bool is_trained) {
+    if (id < 0) return;
+    flush();
+    append(id, 1, is_trained);
+    at_ = TextPlace::after_token;
+  }
+
+  /// Adds the token that begins a conversation. Words after it are encoded like a text's first words.
+  void begin(std::int32_t id) {
+    if (id >= 0) append(id, 1, false);
+  }
+
   ChatTokens take() {
     flush();
     return std::move(tokens_);
@@ -119,6 +139,7 @@ class ChatWriter {
     tokens_.media.push_back({medium, tokens_.ids.size(), count});
     append(ids->token, count, false);
     if (ids->end >= 0) append(ids->end, 1, false);
+    at_ = TextPlace::after_token;
   }
 
   void append(std::int32_t id, std::size_t count, bool is_trained) {
@@ -128,7 +149,7 @@ class ChatWriter {
 
   void flush() {
     if (words_.empty()) return;
-    for (const std::int32_t id : tokenizer_.encode(words_, cache_, place_)) {
+    for (const std::int32_t id : tokenizer_.encode_next(words_, at_, cache_, place_)) {
       const auto is_this = [&](const MediumIds& known) { return known.token == id; };
       if (std::any_of(media_.begin(), media_.end(), is_this)) {
         refuse_input(place_,
@@ -148,6 +169,7 @@ class ChatWriter {
   ChatTokens tokens_;
   std::string words_;
   bool is_trained_ = false;
+  TextPlace at_ = TextPlace::begin;
 };
 
 /// Returns a turn's words without leading and trailing spaces.
@@ -158,17 +180,48 @@ std::vector<std::string> trimmed(std::vector<std::string> words) {
   return words;
 }
 
-/// Adds a turn in the form's layout.
-void add_turn(ChatWriter& writer, const ChatTokenizer::Form& form, const ChatTurn& turn) {
-  const bool is_trained = turn.role == ChatRole::assistant && turn.is_trained;
-  if (form.has_roles) {
-    writer.add(form.turn, false);
-    writer.add(to_string(turn.role), false);
-    writer.add(form.role_end, false);
+constexpr std::string_view kThoughtEnd = "</think>";
+
+std::string without_first_lines(std::string_view text) {
+  return std::string(text.substr(std::min(text.find_first_not_of('\n'), text.size())));
+}
+
+std::string without_lines(std::string_view text) {
+  return without_first_lines(text.substr(0, text.find_last_not_of('\n') + 1));
+}
+
+/// Writes an answer's thought as Qwen3's template does, or removes it. @return whether the words have one
+bool rewrite_thought(std::string& words, bool keeps) {
+  const std::size_t end = words.find(kThoughtEnd);
+  if (end == std::string::npos) return false;
+  constexpr std::string_view kBegin = "<think>";
+  std::string thought = words.substr(0, end);
+  if (const std::size_t begin = thought.rfind(kBegin); begin != std::string::npos)
+    thought.erase(0, begin + kBegin.size());
+  const std::string answer = without_first_lines(words.substr(words.rfind(kThoughtEnd) + kThoughtEnd.size()));
+  words = keeps ? fmt::format("<think>\n{}\n</think>\n\n{}", without_lines(thought), answer) : answer;
+  return keeps;
+}
+
+/// Adds a turn in the form's layout. `end` is the token that ends an answer, or -1.
+void add_turn(ChatWriter& writer, const ChatTokenizer::Form& form, ChatTurn turn, std::int32_t end,
+              bool is_last) {
+  const bool is_answer = turn.role == ChatRole::assistant;
+  const bool is_trained = is_answer && turn.is_trained;
+  const ChatTokenizer::Form::Turn& around = form.turn(turn.role);
+  writer.add(around.before, false);
+  if (form.has_thoughts && is_answer && !rewrite_thought(turn.words.front(), is_last) && is_last) {
+    writer.add("<think>\n\n</think>\n\n", false);
+    turn.words.front() = without_first_lines(turn.words.front());
   }
+  writer.add(around.lead, is_trained);
   writer.add(form.is_trimmed ? trimmed(turn.words) : turn.words, turn.media, is_trained);
-  writer.add(form.turn_end, is_trained);
-  writer.add(form.behind, false);
+  if (is_answer) {
+    writer.add_token(end, is_trained);
+  } else {
+    writer.add(around.end, false);
+  }
+  writer.add(around.behind, false);
 }
 
 void check_counts(const Conversation& conversation, std::span<const std::int64_t> counts,
@@ -225,9 +278,10 @@ ChatTokenizer::ChatTokenizer(const Tokenizer& tokenizer, std::string_view form, 
   if (form_ == std::end(kForms)) {
     refuse_input("", "expected a chat form, one of {}, found '{}'", fmt::join(chat_forms(), ", "), form);
   }
-  for (const std::string_view text : {form_->begin, form_->turn, form_->role_end, form_->turn_end}) {
-    if (text.starts_with("<|")) require_id(text.substr(0, text.find("|>") + 2));
-  }
+  if (!form_->begin.empty()) begin_ = require_id(form_->begin);
+  const Form::Turn& answer = form_->turn(ChatRole::assistant);
+  if (answer.before.starts_with("<|")) require_id(answer.before.substr(0, answer.before.find("|>") + 2));
+  if (!answer.end.empty()) end_ = require_id(answer.end);
   for (const FamilyMedium& row : kFamilyMedia) {
     if (row.family != family) continue;
     MediumIds ids = {row.medium, -1, tokenizer.id_of(row.token).value_or(-1), -1};
@@ -253,15 +307,16 @@ ChatTokens ChatTokenizer::encode(const Conversation& conversation, std::span<con
                                  WordCache& cache, const std::string& place) const {
   check_counts(conversation, counts, place);
   ChatWriter writer(*tokenizer_, media_, counts, cache, place);
-  writer.add(form_->begin, false);
+  writer.begin(begin_);
   if (conversation.is_text) {
     for (const ChatTurn& turn : conversation.turns) writer.add(turn.words, turn.media, true);
     return writer.take();
   }
   const bool has_system = !conversation.turns.empty() && conversation.turns[0].role == ChatRole::system;
   if (!has_system && !form_->system.empty())
-    add_turn(writer, *form_, {ChatRole::system, {std::string(form_->system)}, {}});
-  for (const ChatTurn& turn : conversation.turns) add_turn(writer, *form_, turn);
+    add_turn(writer, *form_, {ChatRole::system, {std::string(form_->system)}, {}}, end_, false);
+  for (const ChatTurn& turn : conversation.turns)
+    add_turn(writer, *form_, turn, end_, &turn == &conversation.turns.back());
   return writer.take();
 }
 

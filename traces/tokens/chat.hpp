@@ -39,13 +39,19 @@ struct ChatTokens {
 ///   qwen2    chatml with "You are a helpful assistant." as the system turn if there is none
 ///            (Qwen2, Qwen2-VL, Qwen2.5-VL, Qwen2-Audio, LLaVA-OneVision with Qwen2)
 ///   qwen2.5  like qwen2, but with "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
+///   qwen3    chatml; the last answer begins with its thought or an empty one, which is not trained; earlier
+///            answers have none (the template of Qwen3 models that can think)
 ///   llama3   <|begin_of_text|>, then <|start_header_id|>role<|end_header_id|>, two newlines, the words
 ///            without surrounding spaces, <|eot_id|>
+///   vicuna   <s>, then the system turn and a space, "USER: ", the words, " ASSISTANT:", a space and the
+///            answer, </s> (LLaVA 1.5)
+///   mistral  <s>, then "[INST] ", the words, " [/INST]", a space and the answer, </s> (LLaVA-NeXT with
+///            Mistral); a system turn is enclosed by <<SYS>> and <</SYS>>
 ///   plain    only the words
 std::vector<std::string_view> chat_forms();
 
 /// Returns the names of the families whose media have tokens. Each medium is a repeated token; except in
-/// llava-ov, begin and end tokens enclose it.
+/// llava and llava-ov, begin and end tokens enclose it.
 std::vector<std::string_view> media_families();
 
 /// MediumIds holds the token ids of one kind of media.
@@ -86,6 +92,8 @@ class ChatTokenizer {
 
   const Tokenizer* tokenizer_;
   const Form* form_;
+  std::int32_t begin_ = -1;  // token that begins a conversation, or -1
+  std::int32_t end_ = -1;    // token that ends an answer, or -1
   std::vector<MediumIds> media_;
 };
 

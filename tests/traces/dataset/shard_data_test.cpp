@@ -228,6 +228,32 @@ TEST_F(ShardDataTest, TheChatFormFollowsTheFoldersTemplate) {
   EXPECT_NE(testing::input_error([&] { form(); }).find("tokenizer_config.json"), std::string::npos);
 }
 
+/// LLaVA's form follows its LLM; Llama 2's vocabulary is smaller than Llama 3's. Some Qwen3 models can think.
+TEST(ChatForms, FollowTheFamilyAndItsLlm) {
+  const auto form = [](const std::string& name, const std::string& llm = "", std::int32_t vocabulary = 0,
+                       std::string_view chat_template = "") {
+    const std::string folder = DFLOP_SOURCE_DIR "/tests/golden/models/" + name;
+    ModelSpec model = parse_hugging_face(read_text_file(folder + "/config.json"), folder);
+    if (!llm.empty()) model.llm.name = llm;
+    if (vocabulary > 0) model.llm.vocabulary = vocabulary;
+    return usual_chat_form(model, chat_template).name;
+  };
+  EXPECT_EQ(form("llava-1.5"), "vicuna");
+  EXPECT_EQ(form("llava-1.5", "mistral"), "vicuna");  // BakLLaVA
+  EXPECT_EQ(form("llava-1.5", "llama", 128'320), "llama3");
+  EXPECT_EQ(form("llava-1.5", "qwen2"), "chatml");
+  EXPECT_EQ(form("llava-next", "llama", 32'064), "vicuna");
+  EXPECT_EQ(form("llava-next", "mistral", 32'064), "mistral");
+  EXPECT_EQ(form("llava-next", "llama", 128'320), "llama3");
+  EXPECT_EQ(form("llava-next", "qwen2", 151'647), "chatml");
+  EXPECT_EQ(form("llama3"), "llama3");
+  EXPECT_EQ(form("internvl3.5-style"), "chatml");
+  EXPECT_EQ(form("qwen2-vl"), "qwen2");
+  EXPECT_EQ(form("qwen3"), "chatml");
+  EXPECT_EQ(form("qwen3", "", 0, "{{- '<think>\\n\\n</think>' }}"), "qwen3");
+  EXPECT_EQ(form("llava-onevision-qwen2"), "qwen2");
+}
+
 TEST_F(ShardDataTest, ATokenizerOfAnotherModelIsRejected) {
   ModelSpec other = model;
   other.architecture->image_token = 17;

@@ -104,6 +104,35 @@ TEST(Chats, HaveHeadersInLlama3) {
   expect_tokens(encoded(chat, R"({"text": "or"})"), {{{706}, false}, {{kOr}, true}});
 }
 
+/// Qwen3's template writes an empty thought before the last answer and removes the thoughts of earlier ones.
+TEST(Chats, ThinkInQwen3) {
+  const Tokenizer tokenizer = with_added("qwen2", {"<think>", "</think>"});
+  const ChatTokenizer chat(tokenizer, "qwen3", "");
+  const Ids asked = joined({{kStart}, kUser, {kLine}});
+  const Ids answered = joined({{kEnd, kLine, kStart}, kAssistant, {kLine}});
+  const Ids empty = {706, kTwoLines, 707, kTwoLines};
+  expect_tokens(encoded(chat, kTwoAnswers), {{joined({asked, {kOn}, answered}), false},
+                                             {{kOr, kEnd}, true},
+                                             {joined({{kLine}, asked, {kOf}, answered, empty}), false},
+                                             {{kOn, kEnd}, true},
+                                             {{kLine}, false}});
+  const std::string thinks = R"({"conversations": [
+      {"from": "human", "value": "on"}, {"from": "gpt", "value": "<think>\nof\n</think>\n\nor"},
+      {"from": "human", "value": "of"}, {"from": "gpt", "value": "<think>or</think>on"}]})";
+  expect_tokens(encoded(chat, thinks), {{joined({asked, {kOn}, answered}), false},
+                                        {{kOr, kEnd}, true},
+                                        {joined({{kLine}, asked, {kOf}, answered}), false},
+                                        {{706, kLine, kOr, kLine, 707, kTwoLines, kOn, kEnd}, true},
+                                        {{kLine}, false}});
+  // An empty thought ends in an empty line, so that an answer loses the lines before it.
+  const std::string lines = R"({"conversations": [
+      {"from": "human", "value": "on"}, {"from": "gpt", "value": "\n\nor"}]})";
+  expect_tokens(encoded(chat, lines),
+                {{joined({asked, {kOn}, answered, empty}), false}, {{kOr, kEnd}, true}, {{kLine}, false}});
+  // ChatML itself keeps all words.
+  EXPECT_EQ(encoded({tokenizer, "chatml", ""}, thinks).ids.size(), encoded(chat, thinks).ids.size() + 6 - 3);
+}
+
 TEST(Chats, HaveOnlyTheirTextInPlain) {
   const Tokenizer tokenizer = with_added("qwen2", {});
   const ChatTokenizer chat(tokenizer, "plain", "");
@@ -122,11 +151,15 @@ TEST(Chats, RepeatAMediumsToken) {
     std::int32_t token;
     Ids end;
   };
-  const std::vector<Case> cases = {
-      {"qwen2-vl", "image", {703}, 705, {704}},    {"qwen2-vl", "video", {703}, 706, {704}},
-      {"qwen2.5-vl", "image", {703}, 705, {704}},  {"qwen2.5-vl", "video", {703}, 706, {704}},
-      {"qwen2-audio", "audio", {708}, 707, {709}}, {"internvl2.5", "image", {710}, 712, {711}},
-      {"llava-ov", "image", {}, 713, {}},          {"llava-ov", "video", {}, 714, {}}};
+  const std::vector<Case> cases = {{"qwen2-vl", "image", {703}, 705, {704}},
+                                   {"qwen2-vl", "video", {703}, 706, {704}},
+                                   {"qwen2.5-vl", "image", {703}, 705, {704}},
+                                   {"qwen2.5-vl", "video", {703}, 706, {704}},
+                                   {"qwen2-audio", "audio", {708}, 707, {709}},
+                                   {"internvl2.5", "image", {710}, 712, {711}},
+                                   {"llava", "image", {}, 713, {}},
+                                   {"llava-ov", "image", {}, 713, {}},
+                                   {"llava-ov", "video", {}, 714, {}}};
   for (const Case& each : cases) {
     SCOPED_TRACE(each.family + " " + each.medium);
     const std::string mark = "<" + each.medium + ">";
