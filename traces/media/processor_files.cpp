@@ -63,10 +63,16 @@ std::int32_t read_clip_side(const JsonValue& value, std::string_view key) {
 }
 
 /// Reads the side of CLIP's tile: the short side after resizing, which must be the side of the square cut
-/// out.
-std::int32_t read_clip_tile(const JsonValue& root, std::int32_t otherwise) {
+/// out. The default of both is 224.
+std::int32_t read_clip_tile(const JsonValue& root) {
+  constexpr std::int32_t kDefault = 224;
   const std::int32_t side =
-      is_set(root, "size") ? read_clip_side(root.at("size"), "shortest_edge") : otherwise;
+      is_set(root, "size") ? read_clip_side(root.at("size"), "shortest_edge") : kDefault;
+  if (!is_set(root, "crop_size") && side != kDefault) {
+    root.refuse(
+        "expected key 'crop_size', a square of the resized short side, {}, found none, which stands for {}",
+        side, kDefault);
+  }
   for (const std::string_view key : {"height", "width"}) {
     if (!is_set(root, "crop_size")) break;
     if (read_clip_side(root.at("crop_size"), key) != side)
@@ -118,7 +124,7 @@ ClipProcessor parse_clip_processor(std::string_view json, const std::string& fil
                true);
   ClipProcessor processor;
   read_scale(root, processor.scale);
-  processor.tile = read_clip_tile(root, processor.tile);
+  processor.tile = read_clip_tile(root);
   processor.pads = is_set(root, "do_pad") && root.at("do_pad").boolean();
   return processor;
 }
@@ -130,9 +136,8 @@ LlavaProcessor parse_llava_next_processor(std::string_view json, const std::stri
   LlavaProcessor processor;
   processor.tiles_several = true;
   read_scale(root, processor.scale);
-  processor.tile = read_clip_tile(root, 336);
-  const std::int32_t t = processor.tile;
-  processor.pinpoints = {{2 * t, t}, {t, 2 * t}, {2 * t, 2 * t}, {t, 3 * t}, {3 * t, t}};
+  processor.tile = read_clip_tile(root);
+  processor.pinpoints = {{672, 336}, {336, 672}, {672, 672}, {336, 1008}, {1008, 336}};
   read_pinpoints(root, processor);
   return processor;
 }

@@ -1,4 +1,5 @@
 // The processors of LLaVA 1.5, LLaVA-NeXT, and of Qwen-VL with other settings, against transformers 5.23.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -22,6 +23,9 @@ constexpr std::string_view kEdge =
 constexpr std::string_view kPadded = R"({"size": {"shortest_edge": 30}, "crop_size": 30, "do_pad": true})";
 constexpr std::string_view kQwen3 = R"({"patch_size": 16, "image_mean": [0.5, 0.5, 0.5],
     "image_std": [0.5, 0.5, 0.5], "size": {"shortest_edge": 1024, "longest_edge": 6144}})";
+
+constexpr std::string_view kReleased =
+    R"({"size": {"shortest_edge": 336}, "crop_size": {"height": 336, "width": 336}})";
 
 std::vector<float> golden(const std::string& name) {
   return golden_tensor<float>("pixels_more.safetensors", name);
@@ -77,7 +81,7 @@ TEST(LlavaProcessors, GridsOfSizesEqualTransformers) {
   qwen3.patch = 16;
   qwen3.min_pixels = 65'536;
   qwen3.max_pixels = 16'777'216;
-  const LlavaProcessor next = parse_llava_next_processor("{}", "next");
+  const LlavaProcessor next = parse_llava_next_processor(kReleased, "next");
   const auto rows = golden_grids("pictures");
   ASSERT_EQ(rows.size(), 16U);
   for (const auto& row : rows) {
@@ -173,9 +177,9 @@ TEST(LlavaProcessors, PicturesThatGrowTooLargeAreRejected) {
 
 TEST(LlavaProcessorFiles, MissingKeysHaveTheDefaultsOfTheClass) {
   const ClipProcessor clip = parse_clip_processor("{}", "clip");
-  EXPECT_EQ(clip.tile, 336);
+  EXPECT_EQ(clip.tile, 224);
   EXPECT_FALSE(clip.pads);
-  const LlavaProcessor next = parse_llava_next_processor("{}", "next");
+  const LlavaProcessor next = parse_llava_next_processor(kReleased, "next");
   EXPECT_EQ(next.tile, 336);
   EXPECT_TRUE(next.tiles_several);
   EXPECT_FALSE(parse_llava_processor("{}", "ov").tiles_several);
@@ -197,11 +201,16 @@ TEST(LlavaProcessorFiles, RejectByKey) {
   refused(R"({"do_center_crop": false})", "do_center_crop", {"expected true", "cut to a square"});
   refused(R"({"image_processor_type": "SiglipImageProcessor"})", "image_processor_type", {"Siglip"});
   refused(R"({"size": {"height": 336, "width": 336}})", "size.shortest_edge", {"found none"});
-  refused(R"({"crop_size": {"height": 336, "width": 224}})", "crop_size", {"a square", "336"});
+  refused(R"({"crop_size": {"height": 336, "width": 224}})", "crop_size", {"a square", "224"});
   refused(R"({"size": 224, "crop_size": 336})", "crop_size", {"224"});
+  for (const char* size : {"336", R"({"shortest_edge": 336})"}) {
+    expect_refused([&] { parse_clip_processor(fmt::format(R"({{"size": {}}})", size), "p"); }, "p",
+                   {"'crop_size'", "336", "224"});
+  }
+  expect_refused([] { parse_llava_next_processor("{}", "p"); }, "p", {"224x224", "672x336"});
   refused(R"({"resample": 2})", "resample", {"bicubic"});
   expect_refused([] { parse_llava_next_processor(R"({"image_grid_pinpoints": [[336, 600]]})", "p"); }, "p",
-                 {"336x336", "600x336"});
+                 {"224x224", "600x336"});
   expect_refused([] { parse_llava_processor(R"({"do_center_crop": true})", "p"); }, "p: key 'do_center_crop'",
                  {"expected false"});
 }
