@@ -58,6 +58,10 @@ TEST(ReleasedPresets, DifferFromReleasedModelsOnlyAsListed) {
   const std::vector<Pair> pairs = {
       {"qwen2.5-vl-7b", "qwen2.5-vl-7b", Modules::all, {}},
       {"qwen2-audio-7b", "qwen2-audio-7b", Modules::all, {}},
+      {"llava-1.5-7b", "llava-1.5-7b", Modules::all, {}},
+      {"qwen2-vl-7b", "qwen2-vl-7b", Modules::all, {}},
+      {"internvl3.5-8b", "internvl3.5-8b", Modules::all, {}},
+      {"qwen3-vl-8b", "internvl3.5-8b", Modules::llm, {}},
       {"llava-ov-qwen2.5-7b",
        "llava-onevision-qwen2-7b-ov",
        Modules::all,

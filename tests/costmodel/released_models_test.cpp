@@ -39,13 +39,18 @@ struct Released {
 };
 
 // Sums over named_parameters() of the model classes with a head, transformers 5.24, device meta. SigLIP's
-// post_layernorm of 2 * 1152 follows the layer whose rows LLaVA-OneVision takes.
+// post_layernorm of 2 * 1152 follows the layer whose rows LLaVA-OneVision takes. LLaVA 1.5 takes the rows of
+// CLIP's last layer but one: 12 * 1024^2 weights and 13 * 1024 biases and norms of the last, and a
+// post_layernorm of 2 * 1024.
 constexpr Released kReleased[] = {{"qwen2.5-7b", 7'615'616'512, 0},
                                   {"llama-3.1-8b", 8'030'261'248, 0},
                                   {"llava-onevision-qwen2-7b-ov", 8'029'890'080, 2304},
                                   {"qwen2.5-vl-7b", 8'292'166'656, 0},
                                   {"qwen2.5-vl-3b", 3'754'622'976, 0},
                                   {"internvl2.5-8b", 8'075'365'376, 0},
+                                  {"llava-1.5-7b", 7'063'427'072, 12'598'272},
+                                  {"qwen2-vl-7b", 8'291'375'616, 0},
+                                  {"internvl3.5-8b", 8'528'318'464, 0},
                                   {"internvl2.5-26b", 25'514'186'112, 0},
                                   {"qwen2-audio-7b", 8'397'094'912, 0}};
 

@@ -35,7 +35,7 @@ std::int64_t llm_parameters(const TransformerSpec& llm) {
 }
 
 TEST(Presets, AllAreReadAndNamedLikeTheirFileAndCiteSources) {
-  EXPECT_EQ(presets("models").size(), 15U);
+  EXPECT_EQ(presets("models").size(), 19U);
   for (const auto& [name, text] : presets("models")) {
     EXPECT_EQ(parse_model(text, name).name, name);
     EXPECT_GT(nlohmann::json::parse(text).at("source").get<std::string>().size(), 80U) << name;
@@ -55,7 +55,9 @@ TEST(Presets, LlmsHaveThePublishedNumberOfParameters) {
       {"llava-ov-qwen2.5-7b", 7'615'616'512},   {"llava-ov-qwen2.5-32b", 32'763'876'352},
       {"llava-ov-qwen2.5-72b", 72'706'203'648}, {"llava-ov-llama3-8b", 8'030'261'248},
       {"llava-ov-llama3-70b", 70'553'706'496},  {"qwen2-audio-7b", 7'754'878'976},
-      {"internvl2.5-72b", 72'706'203'648},      {"qwen2.5-vl-7b", 7'615'616'512}};
+      {"internvl2.5-72b", 72'706'203'648},      {"qwen2.5-vl-7b", 7'615'616'512},
+      {"llava-1.5-7b", 6'738'939'904},          {"qwen2-vl-7b", 7'615'616'512},
+      {"internvl3.5-8b", 8'190'735'360},        {"qwen3-vl-8b", 8'190'735'360}};
   for (const auto& [name, parameters] : published) {
     const double counted = static_cast<double>(llm_parameters(preset_model(name).llm));
     EXPECT_LE(counted, parameters) << name;
@@ -66,11 +68,12 @@ TEST(Presets, LlmsHaveThePublishedNumberOfParameters) {
 TEST(Presets, EncodersHaveThePublishedNumberOfParameters) {
   // Published totals of the blocks in millions. Biases, norms, and patch and position embeddings are below 1
   // %.
-  const std::map<std::string, double> published = {{"llava-ov-llama3-8b", 411.5},
-                                                   {"llava-ov-siglip6b-llama3-8b", 2437},
-                                                   {"internvl2.5-72b", 5531},
-                                                   {"qwen2.5-vl-7b", 630.5},
-                                                   {"qwen2-audio-7b", 629.6}};
+  const std::map<std::string, double> published = {
+      {"llava-ov-llama3-8b", 411.5}, {"llava-ov-siglip6b-llama3-8b", 2437},
+      {"internvl2.5-72b", 5531},     {"qwen2.5-vl-7b", 630.5},
+      {"llava-1.5-7b", 289.7},       {"qwen2-vl-7b", 629.7},
+      {"internvl3.5-8b", 302.4},     {"qwen3-vl-8b", 411.5},
+      {"qwen2-audio-7b", 629.6}};
   for (const auto& [name, millions] : published) {
     const TransformerSpec encoder = preset_model(name).encoder;
     EXPECT_NEAR(static_cast<double>(encoder.layers * encoder.layer_parameters(1)) / 1e6, millions,
@@ -85,6 +88,11 @@ TEST(Presets, ConnectorsHaveThePublishedNumberOfParameters) {
   EXPECT_EQ(preset_model("llava-ov-llama3-8b").connector.parameters(1), 21'495'808);
   EXPECT_EQ(preset_model("internvl2.5-72b").connector.parameters(1), 171'966'464);
   EXPECT_EQ(preset_model("qwen2.5-vl-7b").connector.parameters(1), 44'564'480);
+  // 1024*4096 + 4096*4096 = 20,971,520; 4096*4096 twice = 33,554,432; 4608*4608 + 4608*4096 = 40,108,032.
+  EXPECT_EQ(preset_model("llava-1.5-7b").connector.parameters(1), 20'971'520);
+  EXPECT_EQ(preset_model("qwen2-vl-7b").connector.parameters(1), 44'564'480);
+  EXPECT_EQ(preset_model("internvl3.5-8b").connector.parameters(1), 33'554'432);
+  EXPECT_EQ(preset_model("qwen3-vl-8b").connector.parameters(1), 40'108'032);
   EXPECT_EQ(preset_model("qwen2-audio-7b").connector.parameters(1), 5'242'880);
 }
 

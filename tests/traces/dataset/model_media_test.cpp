@@ -122,7 +122,8 @@ TEST(ModelMedia, PicturesOfLlava15AreOneTileEach) {
 }
 
 TEST(ModelMedia, PicturesOfQwenMatchTheirContents) {
-  for (const char* name : {"models/qwen2-vl", "models/qwen2.5-vl", "released/qwen2.5-vl-7b"}) {
+  for (const char* name :
+       {"models/qwen2-vl", "models/qwen2.5-vl", "released/qwen2-vl-7b", "released/qwen2.5-vl-7b"}) {
     expect_contents<QwenProcessor>(
         name, [](const Architecture& of, const QwenProcessor& processor, ImageSize size, bool) {
           const QwenGrid grid = qwen_grid(size, processor);
@@ -243,10 +244,10 @@ TEST(ModelMedia, SoundsOfQwen2AudioMatchTheirContents) {
 }
 
 TEST(ModelMedia, ReleasedModelsHaveTheShapesOfTheirFamilysRule) {
-  // If a folder has the same limits as the rule, shapes are the same, too: for LLaVA-OneVision, for pictures
-  // of Qwen2.5-VL, and for InternVL if a record has only one picture.
-  for (const char* name :
-       {"released/llava-onevision-qwen2-7b-ov", "released/qwen2.5-vl-7b", "released/internvl2.5-8b"}) {
+  // If a folder has the same limits as the rule, shapes are the same, too: for LLaVA 1.5 and OneVision, for
+  // pictures of Qwen2.5-VL, and for InternVL if a record has only one picture.
+  for (const char* name : {"released/llava-onevision-qwen2-7b-ov", "released/qwen2.5-vl-7b",
+                           "released/internvl2.5-8b", "released/llava-1.5-7b"}) {
     const Folder folder(name);
     Random random(13);
     for (int draw = 0; draw < 50; ++draw) {
