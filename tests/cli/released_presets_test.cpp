@@ -61,7 +61,7 @@ TEST(ReleasedPresets, DifferFromReleasedModelsOnlyAsListed) {
       {"llava-1.5-7b", "llava-1.5-7b", Modules::all, {}},
       {"qwen2-vl-7b", "qwen2-vl-7b", Modules::all, {}},
       {"internvl3.5-8b", "internvl3.5-8b", Modules::all, {}},
-      {"qwen3-vl-8b", "internvl3.5-8b", Modules::llm, {}},
+      {"qwen3-vl-8b", "qwen3-vl-8b", Modules::all, {}},
       {"llava-ov-qwen2.5-7b",
        "llava-onevision-qwen2-7b-ov",
        Modules::all,

@@ -65,7 +65,7 @@ ModelSpec read_qwen_vl(const Config& root, ModelFamily family) {
   const Config vision = root.object("vision_config");
   const bool windows = family == ModelFamily::qwen2_5_vl;
   ModelSpec model;
-  model.preprocess = windows ? "qwen2.5-vl" : "qwen2-vl";
+  model.preprocess = windows ? "qwen2.5-vl" : family == ModelFamily::qwen3_vl ? "qwen3-vl" : "qwen2-vl";
   model.llm = read_inner_text(root, to_string(family));
   if (model.llm.form->rotary->sections.empty()) {
     root.at(root.has("text_config") ? "text_config" : "rope_scaling")

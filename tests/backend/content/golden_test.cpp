@@ -5,7 +5,10 @@
 #include <cctype>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "backend/model/parameter_list.hpp"
+#include "core/error.hpp"
 #include "tests/backend/content/golden_run.hpp"
 
 namespace dflop {
@@ -65,6 +68,35 @@ TEST_P(GoldenModels, LossesOfAdamWEqualTransformersUnderEveryPlan) {
       }
     }
   }
+}
+
+/// Returns the error about a plan whose stages have these layers; empty if there is none.
+std::string problem_of(const ModelSpec& model, const std::vector<std::pair<int, int>>& layers) {
+  std::vector<Stage> stages(layers.size());
+  for (std::size_t s = 0; s < layers.size(); ++s) {
+    stages[s].encoder_layers = layers[s].first;
+    stages[s].llm_layers = layers[s].second;
+    stages[s].embedding = layers[s].second > 0 && (s == 0 || layers[s - 1].second == 0);
+  }
+  try {
+    require_deep_features(model, stages);
+    return "";
+  } catch (const Error& error) {
+    return error.message();
+  }
+}
+
+/// Qwen3-VL's golden model has 3 encoder layers, of which the first two feed the first two of 3 LLM layers.
+TEST(DeepFeatures, NeedTheEncoderAndTheFirstLlmLayersOnOneStage) {
+  const ModelSpec model = testing::read_golden_model("qwen3-vl").spec;
+  EXPECT_EQ(problem_of(model, {{3, 3}}), "");
+  EXPECT_EQ(problem_of(model, {{3, 0}, {0, 2}, {0, 1}}), "");
+  EXPECT_NE(problem_of(model, {{2, 0}, {1, 3}}).find("expected all 3 encoder layers on one stage"),
+            std::string::npos);
+  EXPECT_NE(problem_of(model, {{3, 1}, {0, 2}}).find("expected at least 2 layers on the LLM's first stage"),
+            std::string::npos);
+  const ModelSpec other = testing::read_golden_model("qwen2-vl").spec;
+  EXPECT_EQ(problem_of(other, {{2, 0}, {1, 1}, {0, 1}}), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GoldenModels, ::testing::ValuesIn(testing::golden_models()),

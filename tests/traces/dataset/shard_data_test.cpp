@@ -249,6 +249,7 @@ TEST(ChatForms, FollowTheFamilyAndItsLlm) {
   EXPECT_EQ(form("llama3"), "llama3");
   EXPECT_EQ(form("internvl3.5-style"), "chatml");
   EXPECT_EQ(form("qwen2-vl"), "qwen2");
+  EXPECT_EQ(form("qwen3-vl"), "chatml");
   EXPECT_EQ(form("qwen3"), "chatml");
   EXPECT_EQ(form("qwen3", "", 0, "{{- '<think>\\n\\n</think>' }}"), "qwen3");
   EXPECT_EQ(form("llava-onevision-qwen2"), "qwen2");
