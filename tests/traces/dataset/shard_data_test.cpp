@@ -228,6 +228,33 @@ TEST_F(ShardDataTest, TheChatFormFollowsTheFoldersTemplate) {
   EXPECT_NE(testing::input_error([&] { form(); }).find("tokenizer_config.json"), std::string::npos);
 }
 
+/// LLaVA 1.5 with a tokenizer that marks spaces: a picture has a token for each of its 4 x 4 patches.
+TEST_F(ShardDataTest, ChatsOfLlavaAreRead) {
+  using nlohmann::json;
+  const std::string golden = DFLOP_SOURCE_DIR "/tests/golden/";
+  json config = json::parse(read_text_file(golden + "models/llava-1.5/config.json"));
+  config["image_token_index"] = 700;
+  config["text_config"]["vocab_size"] = 704;
+  const auto read = [&] {
+    return ShardData(parse_hugging_face(config.dump(), folder.path()), folder.path(), kShard);
+  };
+  const std::string tokenizer = read_text_file(golden + "io/tokenizer-llama2.json");
+  write_file_atomically(folder.path() + "/tokenizer.json", tokenizer);
+  const ShardData data = read();
+  ASSERT_EQ(data.samples().size(), 3U);
+  const SampleContent content = data.read("shard-000000.tar/sample_0001", true);
+  EXPECT_EQ(data.samples()[1].encoder_output_tokens, 16);
+  std::string text;  // without the picture's tokens
+  std::string trained;
+  const Tokenizer tokens(folder.path() + "/tokenizer.json");
+  for (const std::int32_t id : content.tokens.ids) text += tokens.bytes_of(id);
+  for (const std::int32_t id : content.tokens.targets) trained += id == kNoTarget ? "" : tokens.bytes_of(id);
+  EXPECT_EQ(text, "<s> USER:  \nWhat is this? ASSISTANT: Picture 1.</s>");
+  EXPECT_EQ(trained, " Picture 1.</s>");
+  config["image_token_index"] = 699;
+  EXPECT_NE(testing::input_error(read).find("expected token '<image>' with id 699"), std::string::npos);
+}
+
 /// LLaVA's form follows its LLM; Llama 2's vocabulary is smaller than Llama 3's. Some Qwen3 models can think.
 TEST(ChatForms, FollowTheFamilyAndItsLlm) {
   const auto form = [](const std::string& name, const std::string& llm = "", std::int32_t vocabulary = 0,
