@@ -34,8 +34,8 @@ struct ClipProcessor {
   bool pads = false;  ///< first pads the picture to a square with the mean color
   PixelScale scale;
 };
-/// Reads the processor of LLaVA 1.5. Missing keys have the defaults of its class in transformers, tiles of 224
-/// pixels. @throws what parse_llava_processor() throws
+/// Reads the processor of LLaVA 1.5. Missing keys have the defaults of its class in transformers, tiles of
+/// 224 pixels. @throws what parse_llava_processor() throws
 ClipProcessor parse_clip_processor(std::string_view json, const std::string& file);
 /// Rejects a picture that would be too large after it is resized or padded. @throws Error (input)
 void require_clip_size(ImageSize image, const ClipProcessor& processor);
@@ -60,7 +60,8 @@ struct LlavaProcessor {
 /// `file` and key for a different processor, resampling that is not bicubic, do_* flags that are off, and
 /// sizes out of range.
 LlavaProcessor parse_llava_processor(std::string_view json, const std::string& file);
-/// Reads the processor of LLaVA-NeXT. Missing keys have the defaults of its class in transformers. @throws what parse_llava_processor() throws
+/// Reads the processor of LLaVA-NeXT. Missing keys have the defaults of its class in transformers. @throws
+/// what parse_llava_processor() throws
 LlavaProcessor parse_llava_next_processor(std::string_view json, const std::string& file);
 
 /// Returns the pinpoint in which a picture keeps the most pixels; among equal pinpoints, the one that wastes
