@@ -54,7 +54,7 @@ struct OrderTraits {
   int chunks = 1;                                ///< stages of each pipeline rank
   Placement placement = Placement::round_robin;  ///< of the chunks, unless the shape specifies one
   bool splits_backward = false;                  ///< backwards have input and weight parts
-  bool in_rounds = false;        ///< the number of microbatches must be a multiple of the number of ranks
+  bool in_rounds = false;        ///< fastest, and searched, if the ranks divide the microbatches
   bool spreads_encoder = false;  ///< stage 0 is an encoder that all ranks have; only for colocated plans
   bool reads_times = false;      ///< the steps depend on OrderTables::times
   bool reads_limits = false;     ///< the steps depend on OrderTables::most_held

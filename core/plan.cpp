@@ -22,7 +22,6 @@ class PlanCheck {
     check_module("encoder", plan_.encoder, model_.encoder.layers, plan_.layout == Layout::uniform);
     check_module("llm", plan_.llm, model_.llm.layers, true);
     if (plan_.layout == Layout::uniform) check_uniform();
-    check_order();
     check_ranks();
     if (plan_.layout == Layout::colocated) check_colocated();
     check_share();
@@ -115,12 +114,6 @@ class PlanCheck {
     require("encoder.tp", "the tp of llm", plan_.llm.tp, plan_.encoder.tp);
     require("encoder.pp", "one stage", 1, plan_.encoder.pp);
     require("encoder.dp", "dp x pp of llm", plan_.llm.dp * plan_.llm.pp, plan_.encoder.dp);
-  }
-
-  void check_order() const {
-    if (!traits(plan_.order).in_rounds || plan_.microbatches % plan_.llm.pp == 0) return;
-    refuse("microbatches", "expected a multiple of llm.pp {} for {}, found {}", plan_.llm.pp,
-           to_string(plan_.order), plan_.microbatches);
   }
 
   /// Checks the number of ranks. The error names a module that is too large by itself; otherwise it says that

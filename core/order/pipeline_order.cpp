@@ -31,17 +31,21 @@ std::vector<OrderStep> one_f_one_b(int stage, int microbatches, int warm_up, std
 /// A ChunkOrder computes the chunk and microbatch of the k-th forward on any rank of an interleaved order.
 /// Backwards are in the same order with the chunks reversed.
 struct ChunkOrder {
-  int ranks;
+  int group;  ///< microbatches; the last group may have fewer
   int chunks;
+  int microbatches;
 
-  int chunk(int k) const { return k / ranks % chunks; }
-  int microbatch(int k) const { return k / (ranks * chunks) * ranks + k % ranks; }
+  int first(int k) const { return k / (group * chunks) * group; }
+  int size(int k) const { return std::min(group, microbatches - first(k)); }
+  int chunk(int k) const { return k % (group * chunks) / size(k); }
+  int microbatch(int k) const { return first(k) + k % (group * chunks) % size(k); }
 };
 
 std::vector<OrderStep> interleaved(const PipelineShape& shape, int rank) {
-  const ChunkOrder order{shape.ranks, shape.chunks};
+  const int group = interleaved_group(shape.ranks, shape.microbatches);
+  const ChunkOrder order{group, shape.chunks, shape.microbatches};
   const int total = shape.chunks * shape.microbatches;
-  const int warm_up = std::min(2 * (shape.ranks - rank - 1) + (shape.chunks - 1) * shape.ranks, total);
+  const int warm_up = std::min(2 * (shape.ranks - rank - 1) + (shape.chunks - 1) * group, total);
   std::vector<OrderStep> steps;
   const auto forward = [&](int k) {
     steps.push_back({Op::forward, order.chunk(k) * shape.ranks + rank, order.microbatch(k)});
@@ -153,15 +157,16 @@ int one_f_one_b_held(const PipelineShape& shape, int rank) {
 }
 
 /// Returns the number of microbatches that a leading stage holds if ranks with several chunks follow it. Such
-/// ranks hold more microbatches than ranks with one stage.
-int leading_held(const PipelineShape& shape, int rank) {
-  return std::min(shape.microbatches, shape.all_ranks() - rank + shape.ranks);
+/// ranks hold more microbatches than ranks with one stage. `group`: microbatches of one chunk in a row
+int leading_held(const PipelineShape& shape, int rank, int group) {
+  return std::min(shape.microbatches, shape.leading - rank + 2 * group);
 }
 
 int interleaved_held(const PipelineShape& shape, int rank) {
   const int after = shape.all_ranks() - rank - 1;
-  if (rank < shape.leading) return leading_held(shape, rank);
-  return std::min(shape.microbatches * shape.chunks, 2 * after + (shape.chunks - 1) * shape.ranks + 1);
+  const int group = interleaved_group(shape.ranks, shape.microbatches);
+  if (rank < shape.leading) return leading_held(shape, rank, group);
+  return std::min(shape.microbatches * shape.chunks, 2 * after + (shape.chunks - 1) * group + 1);
 }
 
 int zb_h1_held(const PipelineShape& shape, int) {
@@ -173,7 +178,7 @@ int zb_h2_held(const PipelineShape& shape, int) {
 }
 
 int zb_v_held(const PipelineShape& shape, int rank) {
-  if (rank < shape.leading) return leading_held(shape, rank);
+  if (rank < shape.leading) return leading_held(shape, rank, shape.ranks);
   return std::min(shape.microbatches, shape.ranks) * shape.chunks;
 }
 
@@ -319,6 +324,12 @@ std::optional<OrderKind> order_kind_from_string(std::string_view name) {
   return std::nullopt;
 }
 
+int interleaved_group(int ranks, int microbatches) {
+  int group = std::min(ranks, microbatches);
+  while (microbatches % group != 0 && microbatches % group < ranks) ++group;
+  return group;
+}
+
 void validate(const PipelineShape& shape, const std::string& where) {
   const auto require = [&](bool holds, std::string_view key, const std::string& expected, int found) {
     if (!holds) refuse_key(where, key, "expected {}, found {}", expected, found);
@@ -327,8 +338,6 @@ void validate(const PipelineShape& shape, const std::string& where) {
   require(shape.microbatches >= 1, "microbatches", "at least 1", shape.microbatches);
   const OrderTraits& order = traits(shape.kind);
   require(order.takes_chunks(shape.chunks), "chunks", order.chunks_taken(), shape.chunks);
-  require(!order.in_rounds || shape.microbatches % shape.ranks == 0, "microbatches",
-          fmt::format("a multiple of the {} stages for {}", shape.ranks, order.name), shape.microbatches);
   const int most_ranks = kMaxRawStages / shape.chunks;
   require(shape.ranks <= most_ranks, "stages",
           fmt::format("at most {} of {} chunks", most_ranks, shape.chunks), shape.ranks);

@@ -47,9 +47,15 @@ inline constexpr int kMaxRawCells = 1 << 21;
 /// Checks the shape of a pipeline without a model. `where` names the pipeline in errors, for example its
 /// file.
 /// @throws Error (input) naming the key (of schema "dflop.pipeline") for numbers below 1 or above the limits,
-/// chunks that the order cannot have, or an interleaved order whose microbatches are not a multiple of the
-/// ranks.
+/// or chunks that the order cannot have.
 void validate(const PipelineShape& shape, const std::string& where = "pipeline");
+
+/// Returns how many microbatches of one chunk follow each other in an interleaved order: the smallest number,
+/// at least `ranks`, for which the last group has at least `ranks` microbatches too. A smaller group would
+/// wait for its own previous chunk. With fewer microbatches than ranks, it is all of them. Megatron-LM runs
+/// these groups (microbatch_group_size_per_vp_stage), unless there are fewer microbatches than ranks. torch's
+/// ScheduleInterleaved1F1B runs the same groups if all are equal, and no others.
+int interleaved_group(int ranks, int microbatches);
 
 /// Returns the rank that runs a stage for a microbatch. Only the encoder of encoder_in_bubbles depends on the
 /// microbatch.
@@ -85,9 +91,10 @@ struct OrderTables {
 /// 1f1b (Narayanan et al. 2021, PipeDream-Flush): ranks - rank - 1 warm-up forwards, then one forward and one
 /// backward in turn, then the remaining backwards.
 ///
-/// interleaved (Narayanan et al. 2021): each rank runs `ranks` microbatches of one chunk, then the same
-/// microbatches of the next chunk. It has 2 (ranks - rank - 1) + (chunks - 1) * ranks warm-up forwards. With
-/// one chunk it is 1f1b.
+/// interleaved (Narayanan et al. 2021): each rank runs a group of microbatches of one chunk, then the same
+/// microbatches of the next chunk. A group has interleaved_group() microbatches, which are `ranks` if the
+/// ranks divide the microbatches. A rank has 2 (ranks - rank - 1) + (chunks - 1) * group warm-up forwards.
+/// With one chunk it is 1f1b.
 ///
 /// zb-h1 (Qi et al. 2023): 1f1b with weight parts `rank` microbatches behind the input parts. No rank holds
 /// more than `ranks` microbatches, as many as the first rank of 1f1b.

@@ -59,6 +59,48 @@ TEST(PipelineSteps, InterleavedTakesChunksInTurn) {
   EXPECT_EQ(steps_of({OrderKind::interleaved, 2, 2, 2})[1], expected);
 }
 
+/// Microbatches 0 to 2 form a group on 2 ranks, because a last group of 1 would have fewer than the ranks.
+/// The last rank has (chunks - 1) * 3 = 3 warm-up forwards, and then a forward and a backward in turn.
+TEST(PipelineSteps, InterleavedTakesLargerGroupsIfTheRanksDoNotDivideTheMicrobatches) {
+  const std::vector<OrderStep> expected = {{F, 1, 0},
+                                           {F, 1, 1},
+                                           {F, 1, 2},
+                                           {F, 3, 0},
+                                           {Op::backward, 3, 0},
+                                           {F, 3, 1},
+                                           {Op::backward, 3, 1},
+                                           {F, 3, 2},
+                                           {Op::backward, 3, 2},
+                                           {Op::backward, 1, 0},
+                                           {Op::backward, 1, 1},
+                                           {Op::backward, 1, 2}};
+  EXPECT_EQ(steps_of({OrderKind::interleaved, 2, 2, 3})[1], expected);
+}
+
+/// Sizes of groups, by hand. 13 on 4: with groups of 4, 5 or 6, the last group would have 1, 3 or 1.
+TEST(InterleavedGroup, IsTheSmallestWhoseLastGroupFeedsAllRanks) {
+  const auto groups = [](int ranks, std::vector<int> microbatches) {
+    for (int& m : microbatches) m = interleaved_group(ranks, m);
+    return microbatches;
+  };
+  EXPECT_EQ(groups(4, {4, 8, 12, 64}), (std::vector<int>{4, 4, 4, 4}));
+  EXPECT_EQ(groups(4, {1, 2, 3}), (std::vector<int>{1, 2, 3}));
+  EXPECT_EQ(groups(4, {5, 6, 7, 9, 10, 11, 13, 14}), (std::vector<int>{5, 6, 7, 5, 5, 6, 7, 5}));
+  EXPECT_EQ(groups(1, {1, 2, 7}), (std::vector<int>{1, 1, 1}));
+  // torch makes max(1, m / ranks) equal groups, if possible.
+  for (int ranks = 1; ranks <= 12; ++ranks) {
+    for (int m = 1; m <= 100; ++m) {
+      const int rounds = std::max(1, m / ranks);
+      if (m % rounds == 0) EXPECT_EQ(interleaved_group(ranks, m), m / rounds) << ranks << " " << m;
+      if (m >= ranks) {
+        const int group = interleaved_group(ranks, m);
+        EXPECT_GE(group, ranks);
+        EXPECT_TRUE(m % group == 0 || m % group >= ranks) << ranks << " " << m;
+      }
+    }
+  }
+}
+
 TEST(PipelineSteps, OneChunkInterleavedIsOneFOneB) {
   EXPECT_EQ(steps_of({OrderKind::interleaved, 4, 1, 8}), steps_of({OrderKind::one_f_one_b, 4, 1, 8}));
 }
@@ -132,7 +174,8 @@ int most_held(const PipelineShape& shape, int rank) {
       return std::min(all, shape.ranks - rank);
     case OrderKind::interleaved:
       if (shape.chunks == 1) return std::min(all, shape.ranks - rank);
-      return std::min(all, 2 * (shape.ranks - rank - 1) + (shape.chunks - 1) * shape.ranks + 1);
+      return std::min(all, 2 * (shape.ranks - rank - 1) +
+                               (shape.chunks - 1) * interleaved_group(shape.ranks, shape.microbatches) + 1);
     case OrderKind::zb_h1:
       return std::min(all, shape.ranks);
     case OrderKind::zb_h2:

@@ -18,7 +18,7 @@ void for_each_shape(int most_ranks, int most_microbatches, int most_chunks, cons
     const OrderKind kind = order.kind;
     const bool several_chunks = order.chunks == OrderTraits::kSeveralChunks;
     for (int p = 1; p <= most_ranks; ++p) {
-      for (int m = order.in_rounds ? p : 1; m <= most_microbatches; m += order.in_rounds ? p : 1) {
+      for (int m = 1; m <= most_microbatches; ++m) {
         for (int v = several_chunks ? 2 : order.chunks; v <= (several_chunks ? most_chunks : order.chunks);
              ++v) {
           SCOPED_TRACE(std::string(to_string(kind)) + " p " + std::to_string(p) + " m " + std::to_string(m) +

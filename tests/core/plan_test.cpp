@@ -86,8 +86,6 @@ TEST(Plan, RejectsScheduleLayoutAndChunksThatDoNotGoTogether) {
   });
   refused(chunked, "llm.layers", "each of 6 stages, found 4", [](Plan& p) { p.chunks = 3; });
   refused(chunked, "llm.layers", "at least 1 in each stage", [](Plan& p) { p.llm.layers = {0, 2, 2, 2}; });
-  refused(chunked, "microbatches", "a multiple of llm.pp 2 for interleaved, found 5",
-          [](Plan& p) { p.microbatches = 5; });
   refused(chunked, "schedule", "found encoder-in-bubbles in a disaggregated plan",
           [](Plan& p) { p.order = OrderKind::encoder_in_bubbles; });
   refused(colocated, "schedule", "found zb-h1 in a colocated plan",

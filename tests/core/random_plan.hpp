@@ -63,7 +63,6 @@ inline Plan random_plan(Random& random, OrderKind order, Layout layout) {
   plan.chunks =
       kind.chunks == OrderTraits::kSeveralChunks ? std::max(2, pick(random, 6 / plan.llm.pp)) : kind.chunks;
   plan.microbatches = pick(random, 9);
-  if (kind.in_rounds) plan.microbatches = plan.llm.pp * pick(random, 3);
   const int stages = plan.llm.pp * plan.chunks;
   plan.llm.layers = random_split(random, 6, stages);
   if (layout == Layout::disaggregated) {

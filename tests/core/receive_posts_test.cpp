@@ -183,7 +183,13 @@ OrderTables random_tables(Random& random, const PipelineShape& shape) {
   return tables;
 }
 
-/// Calls check(program, order) for random plans of every order and layout, and random times of their steps.
+/// Returns whether an interleaved plan has larger groups of microbatches than pipeline ranks.
+bool has_large_groups(const Plan& plan) {
+  return plan.order == OrderKind::interleaved &&
+         interleaved_group(plan.llm.pp, plan.microbatches) > plan.llm.pp;
+}
+
+/// Calls check(program, plan) for random plans of every order and layout, and random times of their steps.
 template <typename Check>
 void for_each_program(const Check& check, Bytes gradient_bucket = {}) {
   Random random(61);
@@ -200,7 +206,7 @@ void for_each_program(const Check& check, Bytes gradient_bucket = {}) {
         const Batch batch = random_batch(random, plan.gbs);
         check(lower(plan, model, batch, random_assignment(random, plan, batch.size()),
                     plan_order(plan, tables)),
-              order);
+              plan);
         if (::testing::Test::HasFailure()) return;
       }
     }
@@ -209,12 +215,15 @@ void for_each_program(const Check& check, Bytes gradient_bucket = {}) {
 
 TEST(ReceivePosts, NoOrderDeadlocksWithThem) {
   std::set<OrderKind> need_them;
-  for_each_program([&](const Program& program, OrderKind order) {
+  for_each_program([&](const Program& program, const Plan& plan) {
+    const OrderKind order = plan.order;
     const ReceivePosts posts = post_receives(program);
     expect_posted_once(program, posts);
     EXPECT_EQ(problem_of(program, posts), "");
-    // Orders that depend on times and limits may need more with steps as unequal as these.
-    EXPECT_TRUE(reads_tables(order) || most_ahead(program, posts) <= kPostedAhead);
+    // Orders that depend on times and limits may need more with steps as unequal as these. If groups are
+    // larger than the ranks need, a group may wait for its chunk.
+    const int waiting = has_large_groups(plan) ? interleaved_group(plan.llm.pp, plan.microbatches) : 0;
+    EXPECT_TRUE(reads_tables(order) || most_ahead(program, posts) <= kPostedAhead + waiting);
     if (!problem_of(program, {}).empty()) need_them.insert(order);
   });
   // All but the plain orders need posts, in some of these plans.
@@ -412,12 +421,13 @@ struct EarlySums {
 };
 
 /// If dp is the same everywhere, the ranks do the same things in parallel: whoever waits for a sum finds the
-/// others at it. If encoder and LLM differ in dp, this does not always hold.
+/// others at it. If encoder and LLM differ in dp, this does not always hold, nor if an interleaved order has
+/// large groups, because its messages wait for long.
 TEST(EarlySums, AreEnteredIfThatCannotDeadlock) {
   int programs = 0;
   int hung = 0;
   for_each_program(
-      [&](const Program& program, OrderKind) {
+      [&](const Program& program, const Plan& plan) {
         const ReceivePosts posts = post_receives(program);
         const EarlySums sums(program, posts);
         const bool ends = progresses_with_early_sums(program, posts);
@@ -428,7 +438,7 @@ TEST(EarlySums, AreEnteredIfThatCannotDeadlock) {
         const bool alike = std::all_of(program.stages.begin(), program.stages.end(), [&](const Stage& stage) {
           return stage.dp == program.stages.front().dp;
         });
-        EXPECT_TRUE(ends || !alike);
+        EXPECT_TRUE(ends || !alike || has_large_groups(plan));
         ++programs;
         hung += ends ? 0 : 1;
       },

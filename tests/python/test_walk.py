@@ -48,8 +48,8 @@ def test_gradients_of_random_plans_equal_one_process(server):
 
 @pytest.mark.parametrize("order, chunks", [("zb-v", 2), ("interleaved", 2), ("interleaved", 3)])
 def test_gradients_of_orders_with_chunks_equal_one_process(order, chunks, server):
-    for dp, clips in ((1, False), (1, True), (2, True)):
-        plan = make_plan("uniform", order, (2, dp), (2, dp), 4, 12, bucket=2000 * (dp - 1), chunks=chunks)
+    for dp, clips, microbatches in ((1, False, 4), (1, True, 5), (2, True, 4), (2, False, 5)):
+        plan = make_plan("uniform", order, (2, dp), (2, dp), microbatches, 12, bucket=2000 * (dp - 1), chunks=chunks)
         plan["clip_gradients"] = clips
         samples = make_samples(12, dp)
         check(plan, make_program(plan, samples, server), samples, 0.5 if clips else None)

@@ -52,17 +52,21 @@ TEST(RawPipeline, GpipeAndOneFOneBMeetTheClosedForm) {
 
 // A chunk takes tf and tb, a rank v m (tf + tb). The last rank waits (p - 1) tf for its first chunk, then
 // always has a forward or backward to run, and its last gradient takes (p - 1) tb to reach rank 0: a bubble
-// of (p - 1)(tf + tb), which is (p - 1) / (v m) of the busy time.
+// of (p - 1)(tf + tb), which is (p - 1) / (v m) of the busy time. With m < p microbatches, each chunk after
+// the first also waits for its previous chunk, which takes p steps for m microbatches: p - m more steps of
+// either kind.
 TEST(RawPipeline, InterleavedHasABubbleSmallerByItsChunks) {
   for (int p = 1; p <= 8; ++p) {
     for (int v = 2; v <= 4; ++v) {
-      for (int m = p; m <= 24; m += p) {
+      for (int m = 1; m <= 24; ++m) {
         const Nanoseconds both(101 + 97);
         const Timeline timeline = run(equal_pipeline({OrderKind::interleaved, p, v, m}, Nanoseconds(101),
                                                      Nanoseconds(97), Nanoseconds(0)));
         for (const GroupUsage& usage : timeline.groups) {
           EXPECT_EQ(usage.busy, v * m * both);
-          EXPECT_EQ(usage.bubble, (p - 1) * both) << "p " << p << " v " << v << " m " << m;
+          const int waits = p - 1 + (v - 1) * std::max(0, p - m);
+          EXPECT_EQ(usage.bubble, waits * both) << "p " << p << " v " << v << " m " << m;
+          if (m < p) continue;
           EXPECT_DOUBLE_EQ(static_cast<double>(usage.bubble.count()) * v * m,
                            static_cast<double>(usage.busy.count()) * (p - 1));
         }

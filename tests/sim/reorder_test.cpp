@@ -267,7 +267,6 @@ TEST(Reorder, RejectsKindsOfOrderThatDoNotFit) {
     }
   };
   refused(priced.program, OrderKind::gpipe, "expected 1 for gpipe, found 2");
-  refused(priced.program, OrderKind::interleaved, "multiple of the 2 stages");
   Program other = priced.program;
   other.groups[0].stage = 2;
   refused(other, OrderKind::zb_v, "found 2 ranks with groups");

@@ -73,9 +73,6 @@ TEST(LoadPipeline, OneReplicaEqualsTheEnginesSimulation) {
     PipelineShape shape{kind, 1 + static_cast<int>(random.below(5)), 1,
                         1 + static_cast<int>(random.below(9))};
     if (traits(kind).has_chunks()) shape.chunks = 2 + static_cast<int>(random.below(3));
-    if (traits(kind).in_rounds) {
-      shape.microbatches = shape.ranks * (1 + static_cast<int>(random.below(3)));
-    }
     const int stages = shape.stages();
     std::vector<StageLoadTimes> times(stages);
     LoadTable loads(2, std::vector<double>(shape.microbatches));

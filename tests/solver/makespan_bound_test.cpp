@@ -52,7 +52,6 @@ Case random_case(Random& random) {
                       pick(random, 3)};
   const OrderTraits& order = traits(shape.kind);
   if (order.has_chunks()) shape.chunks = pick(random, 2);
-  if (order.in_rounds) shape.microbatches = shape.ranks;
   const int dp = shape.microbatches == 1 ? pick(random, 3) : shape.microbatches == 2 ? pick(random, 2) : 1;
   const int shared = order.has_chunks() ? 0 : static_cast<int>(random.below(2));
   std::vector<Load> loads(3);

@@ -16,9 +16,6 @@ inline LoadPipeline random_load_pipeline(Random& random) {
   PipelineShape shape{kind, 1 + static_cast<int>(random.below(3)), 1, 1 + static_cast<int>(random.below(6))};
   shape.leading = static_cast<int>(random.below(2));
   if (traits(kind).has_chunks()) shape.chunks = 1 + static_cast<int>(random.below(2));
-  if (traits(kind).in_rounds) {
-    shape.microbatches = shape.ranks * (1 + static_cast<int>(random.below(2)));
-  }
   const int dp = 1 + static_cast<int>(random.below(3));
   const bool shared = shape.leading > 0 && random.below(2) == 0;
   std::vector<Load> loads = {{{1, 0}, shared}, {{0, 1}, false}, {{0.5, 0.25}, false}};

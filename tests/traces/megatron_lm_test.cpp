@@ -62,6 +62,7 @@ TEST(MegatronLm, WritesThePlansOptions) {
 TEST(MegatronLm, WritesUnusualOptions) {
   Plan plan = example();
   plan.microbatches = 5;  // 5 x 4 does not divide 64: a "sample" is a microbatch; there are 20
+  // With groups of 2, the last would have 1 microbatch, fewer than the 2 stages, which Megatron-LM rejects.
   plan.chunks = 2;
   plan.order = OrderKind::interleaved;
   plan.encoder.layers = {27, 0, 0, 0};
@@ -77,6 +78,7 @@ TEST(MegatronLm, WritesUnusualOptions) {
   --pipeline-model-parallel-size 2
   --num-layers 32
   --pipeline-model-parallel-layout 'E|t*11|t*10|t*11L'
+  --microbatch-group-size-per-virtual-pipeline-stage 3
   --use-tp-pp-dp-mapping
   --micro-batch-size 1 --global-batch-size 20
   --calculate-per-token-loss
@@ -89,6 +91,8 @@ TEST(MegatronLm, WritesUnusualOptions) {
   --clip-grad 1.0
 )
 )");
+  plan.microbatches = 6;
+  EXPECT_EQ(options(plan).find("group-size"), std::string::npos);
   plan.llm.layers = {8, 8, 8, 8};
   EXPECT_NE(options(plan).find("--num-virtual-stages-per-pipeline-rank 2\n"), std::string::npos);
   EXPECT_EQ(pipeline_layout({1, 0, 3}), "Et||t*3L");
@@ -106,6 +110,16 @@ TEST(MegatronLm, RejectsWhatCannotRunWithAllReasons) {
             "megatron-lm cannot run 'tp8 pp2 dp4 mb8 zb-h1': encoder.layers: expected all 27 on the first "
             "stage, where the encoder is, found 15 12; order: expected 1f1b or interleaved, found zb-h1; "
             "llm.tp: expected a divisor of 28 heads, because heads are not padded, found 8");
+  plan = example();
+  plan.chunks = 2;
+  plan.order = OrderKind::interleaved;
+  plan.microbatches = 1;
+  plan.encoder.layers = {27, 0, 0, 0};
+  plan.llm.layers = {0, 11, 10, 11};
+  EXPECT_NE(error_of([&] { to_megatron_lm(plan, model(), "p.json"); })
+                .message()
+                .find("microbatches: expected at least llm.pp 2 for interleaved, found 1"),
+            std::string::npos);
   plan = example();
   plan.chunks = 2;
   plan.order = OrderKind::interleaved;

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "core/error.hpp"
+#include "core/order/pipeline_order.hpp"
 
 namespace dflop {
 namespace {
@@ -34,6 +35,10 @@ std::vector<std::string> obstacles_of_options(const Plan& plan, const ModelSpec&
   const bool known = plan.order == OrderKind::one_f_one_b || plan.order == OrderKind::interleaved;
   if (!known && plan.llm.pp > 1)
     reasons.push_back(fmt::format("order: expected 1f1b or interleaved, found {}", to_string(plan.order)));
+  if (plan.order == OrderKind::interleaved && plan.llm.pp > 1 && plan.microbatches < plan.llm.pp) {
+    reasons.push_back(fmt::format("microbatches: expected at least llm.pp {} for interleaved, found {}",
+                                  plan.llm.pp, plan.microbatches));
+  }
   for (std::string& reason : head_obstacles(plan, model)) reasons.push_back(std::move(reason));
   return reasons;
 }
@@ -159,6 +164,10 @@ std::string options_of(const Plan& plan) {
   lines.add("--tensor-model-parallel-size {}", plan.llm.tp);
   lines.add("--pipeline-model-parallel-size {}", plan.llm.pp);
   add_layers(lines, plan);
+  if (const int group = interleaved_group(plan.llm.pp, plan.microbatches);
+      plan.order == OrderKind::interleaved && plan.llm.pp > 1 && group != plan.llm.pp) {
+    lines.add("--microbatch-group-size-per-virtual-pipeline-stage {}", group);
+  }
   Plan stage_major = plan;
   stage_major.placement = RankOrder::stage_major;
   lines.add_if(first_ranks(plan) != first_ranks(stage_major), "--use-tp-pp-dp-mapping");

@@ -221,7 +221,8 @@ std::vector<SearchVariant> SearchSpace::variants(const SearchShape& shape, int m
     const OrderKind acts_as = order->acts_as == nullptr ? order->kind : order->acts_as(ranks, microbatches);
     if (acts_as != order->kind && has(acts_as)) continue;
     if (order->has_chunks() && shape.llm.pp == 1 && !one_rank) continue;
-    if (order->in_rounds && microbatches % shape.llm.pp != 0) continue;
+    const bool is_wished = request_.search.wish.microbatches.has_value();
+    if (order->in_rounds && !is_wished && microbatches % shape.llm.pp != 0) continue;
     const bool several_chunks = order->chunks == OrderTraits::kSeveralChunks;
     const int chunks = request_.options.chunks > 1 ? request_.options.chunks : kChunks;
     add(order->kind, several_chunks ? chunks : order->chunks);

@@ -42,7 +42,7 @@ struct SearchVariant {
 ///   pp, dp          any that use all GPUs, with at least one layer per stage and dp <= gbs for the LLM; if
 ///                   the user fixes dp, or tp and pp, some GPUs may be left over
 ///   microbatches    1 to 8, then 10, 12, 14, 16, 20, ..., four an octave, up to a sample for each bin; for
-///                   interleaved, multiples of pp
+///                   interleaved, multiples of pp, unless the user fixes the number
 ///   order           1f1b, zb-h1, zb-h2, eager-1f1b and, with two chunks for an LLM (or uniform) pipeline
 ///                   of at least two ranks, interleaved and zb-v; on one rank of a uniform plan, where all
 ///                   orders are alike except for the memory of chunks, 1f1b and interleaved; gpipe only on

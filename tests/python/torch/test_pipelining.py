@@ -1,13 +1,14 @@
 """Stage and Schedule compared with one process, on 4 gloo ranks, for all orders of dflop."""
 
 import json
+import pathlib
 import subprocess
 
 import pytest
 import torch
 from ranks import RanksFailed, run_ranks
 from torch.distributed.pipelining import PipelineStage
-from torch.distributed.pipelining.schedules import _Action, _PipelineScheduleRuntime
+from torch.distributed.pipelining.schedules import _Action, _get_1f1b_rank_ops, _PipelineScheduleRuntime
 
 import dflop
 from dflop._executable import executable
@@ -103,6 +104,33 @@ def order_of(name, folder, ranks=4, microbatches=len(ROWS)):
         capture_output=True,
     )
     return str(out)
+
+
+@pytest.mark.parametrize("microbatches", [2, 3, 4, 5, 7, 8, 10])
+def test_interleaved_is_the_order_of_torch(microbatches, tmp_path):
+    ranks, chunks = 4, 2
+    group = microbatches // max(1, microbatches // ranks)
+    order = json.loads(pathlib.Path(order_of("interleaved", tmp_path, ranks, microbatches)).read_text())
+    total = microbatches * chunks
+    for rank, names in enumerate(order["ranks"]):
+        warm_up = min((chunks - 1) * group + 2 * (ranks - 1 - rank), total)
+        actions = _get_1f1b_rank_ops(
+            chunks,
+            ranks,
+            warm_up,
+            total - warm_up,
+            warm_up,
+            rank,
+            lambda step, rank=rank: step // group % chunks * ranks + rank,
+            lambda step, rank=rank, first=warm_up: (chunks - 1 - (step - first) // group % chunks) * ranks + rank,
+        )
+        expected = [
+            f"{'F' if action.computation_type.name == 'FORWARD' else 'B'}{action.microbatch_index}"
+            f".{action.stage_index // ranks}"
+            for action in actions
+            if action is not None
+        ]
+        assert names == expected
 
 
 def train(rank, world, cases, rows, tokens):
