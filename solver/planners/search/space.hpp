@@ -51,9 +51,11 @@ struct SearchVariant {
 ///   placement       stage-major; replica-major if the pipeline is more than one rank and a node more than
 ///                   one tp group
 ///   recomputation   none, selective, full
-/// or, as SpacePart::shared, every shared plan: any two modules that each use all GPUs, with an eighth to
-/// seven eighths of each GPU for the encoder. There are no shared plans if the cost model cannot price
-/// shares, if the cluster has GPUs of several types, or if the request excludes them.
+/// If encoder layers feed LLM layers (Architecture::deepstack), only plans whose stages can pass on such
+/// features: pp 1 in the uniform layout, else encoder pp 1, and LLM stages with enough layers. or, as
+/// SpacePart::shared, every shared plan: any two modules that each use all GPUs, with an eighth to seven
+/// eighths of each GPU for the encoder. There are no shared plans if the cost model cannot price shares, if
+/// the cluster has GPUs of several types, or if the request excludes them.
 ///
 /// Plans use the first gradient buckets that the request permits. The search tries the other bucket sizes
 /// only on its best plans, because buckets never raise a plan's bound: reductions may overlap. ZeRO-1 and
