@@ -126,7 +126,7 @@ def test_interleaved_is_the_order_of_torch(microbatches, tmp_path):
         )
         expected = [
             f"{'F' if action.computation_type.name == 'FORWARD' else 'B'}{action.microbatch_index}"
-            f".{action.stage_index // ranks}"
+            + (f".{action.stage_index // ranks}" if action.stage_index >= ranks else "")
             for action in actions
             if action is not None
         ]
