@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <filesystem>
 #include <limits>
+#include <system_error>
 
 #include "core/refuse.hpp"
 #include "traces/text/strict_json.hpp"
@@ -12,6 +15,12 @@
 
 namespace dflop {
 namespace {
+
+constexpr std::string_view kVocabulary = "vocab.json";
+constexpr std::string_view kMerges = "merges.txt";
+/// This expression splits words in transformers' Qwen2Tokenizer (PRETOKENIZE_REGEX).
+constexpr std::string_view kQwen2Words =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 constexpr std::int32_t kLargestId = std::numeric_limits<std::int32_t>::max() - 1;
 
@@ -152,25 +161,43 @@ std::optional<SpaceMarks> read_marks(const JsonValue& root) {
 
 }  // namespace
 
-Tokenizer::Tokenizer(const std::string& file) : Tokenizer(read_text_file(file), file) {}
+Tokenizer::Tokenizer(const std::string& file) : file_(file) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::path(file).parent_path();
+  std::error_code ignored;
+  const bool has_files = fs::exists(folder / kVocabulary, ignored) && fs::exists(folder / kMerges, ignored);
+  if (has_files && !fs::exists(file, ignored)) {
+    read_files(folder.string());
+  } else {
+    read_json(read_text_file(file));
+  }
+}
 
 Tokenizer::Tokenizer(std::string_view json, const std::string& file) : file_(file) {
-  const JsonDocument document(json, file);
+  read_json(json);
+}
+
+void Tokenizer::read_json(std::string_view json) {
+  const JsonDocument document(json, file_);
   const JsonValue root = document.root();
   root.require_object();
   marks_ = read_marks(root);
   if (!marks_) {
     is_nfc_ = reads_nfc(root);
-    splitter_.emplace(read_splitter(root.at("pre_tokenizer"), file));
+    splitter_.emplace(read_splitter(root.at("pre_tokenizer"), file_));
     require_type(root.at("decoder"), "ByteLevel");
   }
   read_model(root.at("model"));
   if (root.has("added_tokens")) read_added(root.at("added_tokens"));
+  finish();
+}
+
+void Tokenizer::finish() {
   std::sort(bytes_.begin(), bytes_.end());
   const auto twice = std::adjacent_find(bytes_.begin(), bytes_.end(),
                                         [](const auto& a, const auto& b) { return a.first == b.first; });
   if (twice != bytes_.end()) {
-    refuse_input(file, "expected a different id for each token, found id {} for '{}' and '{}'", twice->first,
+    refuse_input(file_, "expected a different id for each token, found id {} for '{}' and '{}'", twice->first,
                  to_valid_utf8(twice->second), to_valid_utf8(std::next(twice)->second));
   }
 }
@@ -194,8 +221,12 @@ void Tokenizer::read_model(const JsonValue& model) {
   if (falls_back != marks_.has_value())
     model.at("byte_fallback").refuse_type("{}", marks_ ? "true" : "false");
   const bool takes_whole_words = model.has("ignore_merges") && model.at("ignore_merges").boolean();
+  read_vocabulary(model.at("vocab"), takes_whole_words);
+  read_merges(model.at("merges"));
+}
+
+void Tokenizer::read_vocabulary(const JsonValue& vocabulary, bool takes_whole_words) {
   pairs_.take_whole_words(takes_whole_words);
-  const JsonValue vocabulary = model.at("vocab");
   const auto members = vocabulary.members();
   ids_.reserve(members.size());
   bytes_.reserve(members.size());
@@ -212,7 +243,25 @@ void Tokenizer::read_model(const JsonValue& model) {
     read_byte_tokens(vocabulary);
   } else if (const int byte = pairs_.set_bytes(); byte >= 0)
     vocabulary.refuse("expected a token for each of the 256 bytes, found none for byte 0x{:02x}", byte);
-  read_merges(model.at("merges"));
+}
+
+/// Adds the next merge. Its tokens are looked up as written: letters stand for bytes one by one. `refuse`
+/// rejects the merge with a message.
+template <typename Refuse>
+void Tokenizer::add_merge(std::string_view left, std::string_view right, const Refuse& refuse) {
+  const auto require_half = [&](std::string_view token) {
+    const auto found = ids_.find(token);
+    if (token.empty() || found == ids_.end())
+      refuse(fmt::format("expected tokens of the vocabulary, found '{}'", token));
+    return found->second;
+  };
+  const std::int32_t left_id = require_half(left);
+  const std::int32_t right_id = require_half(right);
+  const std::string joined = std::string(left) + std::string(right);
+  const auto made = ids_.find(joined);
+  if (made == ids_.end())
+    refuse(fmt::format("expected '{}', the result of this merge, in the vocabulary, found none", joined));
+  pairs_.add_merge(left_id, right_id, merges_++, made->second);
 }
 
 void Tokenizer::read_byte_tokens(const JsonValue& vocabulary) {
@@ -234,15 +283,6 @@ void Tokenizer::read_byte_tokens(const JsonValue& vocabulary) {
 }
 
 void Tokenizer::read_merges(const JsonValue& merges) {
-  std::int32_t rank = 0;
-  std::string joined;
-  // A merge's tokens are looked up as written: letters stand for bytes one by one.
-  const auto require_half = [&](std::string_view token, const JsonValue& place) {
-    const auto found = ids_.find(token);
-    if (token.empty() || found == ids_.end())
-      place.refuse("expected tokens of the vocabulary, found '{}'", token);
-    return found->second;
-  };
   for (const JsonValue& merge : merges.elements()) {
     std::string_view left;
     std::string_view right;
@@ -258,14 +298,71 @@ void Tokenizer::read_merges(const JsonValue& merges) {
       left = both.substr(0, space);
       right = both.substr(space + 1);
     }
-    const std::int32_t left_id = require_half(left, merge);
-    const std::int32_t right_id = require_half(right, merge);
-    joined = left;
-    joined += right;
-    const auto made = ids_.find(joined);
-    if (made == ids_.end())
-      merge.refuse("expected '{}', the result of this merge, in the vocabulary, found none", joined);
-    pairs_.add_merge(left_id, right_id, rank++, made->second);
+    add_merge(left, right, [&](const std::string& message) { merge.refuse(message); });
+  }
+}
+
+/// Reads merges.txt: two tokens a line, with a space between them, after an optional line "#version: ...".
+void Tokenizer::read_merges(std::string_view lines, const std::string& file) {
+  for (std::size_t number = 1; !lines.empty(); ++number) {
+    const std::size_t end = std::min(lines.find('\n'), lines.size());
+    std::string_view line = lines.substr(0, end);
+    lines.remove_prefix(std::min(end + 1, lines.size()));
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (line.empty() || (number == 1 && line.starts_with("#version"))) continue;
+    const auto refuse = [&](const std::string& message) {
+      refuse_input(fmt::format("{}:{}", file, number), "{}", message);
+    };
+    const std::size_t space = line.find(' ');
+    if (space == std::string_view::npos)
+      refuse(fmt::format("expected two tokens with a space between them, found '{}'", line));
+    add_merge(line.substr(0, space), line.substr(space + 1), refuse);
+  }
+}
+
+void Tokenizer::read_files(const std::string& folder) {
+  namespace fs = std::filesystem;
+  const auto path = [&](std::string_view name) { return (fs::path(folder) / name).string(); };
+  std::error_code ignored;
+  file_ = path(kVocabulary);
+  is_nfc_ = true;
+  splitter_.emplace(std::string(kQwen2Words), file_);
+  read_vocabulary(JsonDocument(read_text_file(file_), file_).root(), false);
+  read_merges(read_text_file(path(kMerges)), path(kMerges));
+  if (const std::string config = path("tokenizer_config.json"); fs::exists(config, ignored)) {
+    const JsonDocument document(read_text_file(config), config);
+    read_config(document.root());
+  }
+  if (const std::string added = path("added_tokens.json"); fs::exists(added, ignored)) {
+    const JsonDocument document(read_text_file(added), added);
+    for (const auto& [content, value] : document.root().members()) {
+      if (id_of(content)) continue;  // tokenizer_config.json has it, with its flags
+      const auto id = value.integer<std::int32_t>(0, kLargestId);
+      if (content.empty()) value.refuse("expected a token that is not empty, found none");
+      add_name(content, id, value);
+      added_.add(content, id);
+    }
+  }
+  finish();
+}
+
+void Tokenizer::read_config(const JsonValue& config) {
+  config.require_object();
+  if (config.has("tokenizer_class")) {
+    const JsonValue name = config.at("tokenizer_class");
+    if (name.string() != "Qwen2Tokenizer" && name.string() != "Qwen2TokenizerFast")
+      name.refuse_type("\"Qwen2Tokenizer\", because there are {} and {}, but no tokenizer.json", kVocabulary,
+                       kMerges);
+  }
+  require_false(config, "add_prefix_space");
+  require_false(config, "split_special_tokens");
+  if (!config.has("added_tokens_decoder")) return;
+  for (const auto& [text, token] : config.at("added_tokens_decoder").members()) {
+    std::int32_t id = -1;
+    const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), id);
+    if (problem != std::errc() || end != text.data() + text.size() || id < 0 || id > kLargestId)
+      token.refuse("expected an id as the key, found '{}'", text);
+    read_added_token(token, id, token);
   }
 }
 
@@ -273,25 +370,33 @@ void Tokenizer::read_added(const JsonValue& tokens) {
   std::vector<std::pair<std::int32_t, std::string>>
       shown;  // Hugging Face decodes normalized tokens like this
   for (const JsonValue& token : tokens.elements()) {
-    for (const std::string_view flag : {"lstrip", "rstrip", "single_word"}) require_false(token, flag);
-    const JsonValue place = token.at("content");
-    const std::string& content = place.string();
-    if (content.empty()) place.refuse_type("a text that is not empty");
-    const auto id = token.at("id").integer<std::int32_t>(0, kLargestId);
-    add_name(content, id, token.at("id"));
-    if (token.has("normalized") && token.at("normalized").boolean()) {
-      const std::string normal = normalized(content, TextPlace::begin);
-      added_normal_.add(normal, id);
-      if (marks_) shown.emplace_back(id, with_spaces(normal));
-    } else {
-      added_.add(content, id);
-    }
+    const JsonValue place = token.at("id");
+    const auto id = place.integer<std::int32_t>(0, kLargestId);
+    const std::optional<std::string> normal = read_added_token(token, id, place);
+    if (normal && marks_) shown.emplace_back(id, with_spaces(*normal));
   }
   std::sort(bytes_.begin(), bytes_.end());
   for (auto& [id, text] : shown) {
     const auto token = std::lower_bound(bytes_.begin(), bytes_.end(), id, kIsBefore);
     if (token->first == id) token->second = std::move(text);
   }
+}
+
+/// Reads an added token, whose id is at `place`. Returns the text that a normalized token matches.
+std::optional<std::string> Tokenizer::read_added_token(const JsonValue& token, std::int32_t id,
+                                                       const JsonValue& place) {
+  for (const std::string_view flag : {"lstrip", "rstrip", "single_word"}) require_false(token, flag);
+  const JsonValue named = token.at("content");
+  const std::string& content = named.string();
+  if (content.empty()) named.refuse_type("a text that is not empty");
+  add_name(content, id, place);
+  if (!token.has("normalized") || !token.at("normalized").boolean()) {
+    added_.add(content, id);
+    return std::nullopt;
+  }
+  std::string normal = normalized(content, TextPlace::begin);
+  added_normal_.add(normal, id);
+  return normal;
 }
 
 namespace {

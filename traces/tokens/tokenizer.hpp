@@ -34,7 +34,11 @@ class Tokenizer {
   /// Prepend and Replace, or the pre-tokenizer Metaspace. Others are rejected.
   Tokenizer(std::string_view json, const std::string& file);
 
-  /// Reads a tokenizer.json from a file. @throws what read_text_file() and the other constructor throw
+  /// Reads a tokenizer.json from a file. If there is none but its folder has vocab.json and merges.txt, reads
+  /// these in Qwen2's form, with the added tokens of tokenizer_config.json and added_tokens.json, as
+  /// transformers' Qwen2Tokenizer does.
+  /// @throws what read_text_file() and the other constructor throw; Error (input) for a tokenizer_config.json
+  /// of another class of tokenizers
   explicit Tokenizer(const std::string& file);
 
   /// Returns the tokens of a text, without surrounding tokens; added tokens in the text are recognized,
@@ -69,9 +73,19 @@ class Tokenizer {
   const std::string& file() const { return file_; }
 
  private:
+  void read_json(std::string_view json);
+  void read_files(const std::string& folder);
   void read_model(const JsonValue& model);
+  void read_vocabulary(const JsonValue& vocabulary, bool takes_whole_words);
   void read_merges(const JsonValue& merges);
+  void read_merges(std::string_view lines, const std::string& file);
+  template <typename Refuse>
+  void add_merge(std::string_view left, std::string_view right, const Refuse& refuse);
+  void read_config(const JsonValue& config);
+  void finish();
   void read_added(const JsonValue& tokens);
+  std::optional<std::string> read_added_token(const JsonValue& token, std::int32_t id,
+                                              const JsonValue& place);
   void add_name(const std::string& content, std::int32_t id, const JsonValue& place);
   void read_byte_tokens(const JsonValue& vocabulary);
   void encode_words(std::string_view text, WordCache& cache, std::vector<std::int32_t>& ids) const;
@@ -83,6 +97,7 @@ class Tokenizer {
   std::optional<WordSplitter> splitter_;  // of byte-level BPE
   std::optional<SpaceMarks> marks_;       // of BPE with byte fallback
   BytePairs pairs_;
+  std::int32_t merges_ = 0;
   AddedTokens added_;         // found in unnormalized texts
   AddedTokens added_normal_;  // found in normalized texts
   std::unordered_map<std::string, std::int32_t, TextHash, std::equal_to<>> ids_;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -55,6 +56,97 @@ TEST(Tokenizers, ReadMergesInBothForms) {
     const std::string words = read_text_file(DFLOP_SOURCE_DIR "/CONTRIBUTING.md");
     EXPECT_EQ(of_texts.encode(words), of_pairs.encode(words));
   }
+}
+
+/// The folder of a Qwen2 model without tokenizer.json, as transformers' Qwen2Tokenizer saves it.
+class VocabularyFiles : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ =
+        std::filesystem::path(::testing::TempDir()) /
+        (std::string("dflop_vocabulary_") + ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+    const nlohmann::json whole = golden_json("qwen2");
+    write("vocab.json", whole["model"]["vocab"].dump());
+    std::string merges = "#version: 0.2\n";
+    for (const auto& merge : whole["model"]["merges"])
+      merges += merge[0].get<std::string>() + " " + merge[1].get<std::string>() + "\n";
+    write("merges.txt", merges);
+    for (const auto& token : whole["added_tokens"]) {
+      nlohmann::json of_config = token;
+      of_config.erase("id");
+      config_["added_tokens_decoder"][std::to_string(token["id"].get<int>())] = of_config;
+      added_[token["content"].get<std::string>()] = token["id"];
+    }
+    config_["tokenizer_class"] = "Qwen2Tokenizer";
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  void write(const std::string& name, const std::string& text) const {
+    write_file_atomically(path(name), text);
+  }
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  Tokenizer read() const { return Tokenizer(path("tokenizer.json")); }
+
+  void expect_same() const {
+    const Tokenizer from_files = read();
+    const Tokenizer whole(golden("tokenizer-qwen2.json"));
+    EXPECT_EQ(from_files.vocabulary_size(), whole.vocabulary_size());
+    const auto cases = nlohmann::json::parse(read_text_file(golden("tokens-qwen2.json")));
+    for (const auto& each : cases) {
+      const auto text = each.at("text").get<std::string>();
+      EXPECT_EQ(from_files.encode(text), each.at("ids").get<std::vector<std::int32_t>>()) << text;
+    }
+    const std::string words = read_text_file(DFLOP_SOURCE_DIR "/CONTRIBUTING.md") + "<|im_end|><|im_start|>x";
+    EXPECT_EQ(from_files.encode(words), whole.encode(words));
+    EXPECT_EQ(from_files.decode(whole.encode(words)), words);
+  }
+
+  std::filesystem::path folder_;
+  nlohmann::json config_;
+  nlohmann::json added_;
+};
+
+TEST_F(VocabularyFiles, EqualTheTokenizersFile) {
+  write("tokenizer_config.json", config_.dump());
+  expect_same();
+  write("added_tokens.json", added_.dump());
+  expect_same();
+  std::filesystem::remove(path("tokenizer_config.json"));
+  expect_same();
+}
+
+TEST_F(VocabularyFiles, AreReadOnlyWithoutATokenizersFile) {
+  nlohmann::json other = golden_json("qwen2");
+  other["added_tokens"] = nlohmann::json::array();
+  write("added_tokens.json", added_.dump());
+  EXPECT_TRUE(read().id_of("<|im_end|>"));
+  write("tokenizer.json", other.dump());
+  EXPECT_FALSE(read().id_of("<|im_end|>"));
+}
+
+TEST_F(VocabularyFiles, AreRejectedWithFileAndLineIfTheyAreDamaged) {
+  const auto refused = [&](const std::string& place, const std::string& words) {
+    const std::string error = input_error([&] { read(); });
+    EXPECT_EQ(error.substr(0, place.size()), place);
+    EXPECT_NE(error.find(words), std::string::npos) << error;
+  };
+  const std::string merges = read_text_file(path("merges.txt"));
+  write("merges.txt", "#version: 0.2\nab\n");
+  refused(path("merges.txt") + ":2", "two tokens with a space");
+  write("merges.txt", "\r\n\nnone a\n");
+  refused(path("merges.txt") + ":3", "tokens of the vocabulary, found 'none'");
+  write("merges.txt", merges);
+  config_["tokenizer_class"] = "GPT2Tokenizer";
+  write("tokenizer_config.json", config_.dump());
+  refused(path("tokenizer_config.json") + ": key 'tokenizer_class'", "Qwen2Tokenizer");
+  config_["tokenizer_class"] = "Qwen2TokenizerFast";
+  config_["added_tokens_decoder"]["x"] = config_["added_tokens_decoder"]["700"];
+  write("tokenizer_config.json", config_.dump());
+  refused(path("tokenizer_config.json") + ": key 'added_tokens_decoder.x'", "an id");
+  std::filesystem::remove(path("merges.txt"));
+  refused(path("tokenizer.json"), "");
 }
 
 TEST(Tokenizers, DecodeTheirOwnEncoding) {
