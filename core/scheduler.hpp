@@ -43,9 +43,11 @@ struct ScheduleLimits {
   /// The search ends after this wall-clock time instead of after a number of steps or nodes. Without a time
   /// limit the same request always gives the same result.
   std::optional<Seconds> time_limit = {};
-  /// A search takes this many steps. If it is not set, the search decides.
+  /// A search takes this many steps. If neither steps, node_budget nor time_limit is set, a search ends when
+  /// it is within 0.1 % of its bound, or after as much work as takes a tenth of the predicted iteration on a
+  /// slow machine. The work is counted, not measured.
   std::optional<std::int64_t> steps = {};
-  /// An integer program takes at most this many branch-and-bound nodes. If it is not set, the solver decides.
+  /// An integer program takes at most this many branch-and-bound nodes.
   std::optional<std::int64_t> node_budget = {};
 
   /// Returns the memory that determines the plan's order.

@@ -19,7 +19,7 @@ enum class BoundKind : std::uint8_t {
 
 /// A ScheduleStatus says how a search reached its answer.
 enum class ScheduleStatus : std::uint8_t {
-  heuristic,   ///< a solution without proof
+  heuristic,   ///< a solution without proof; a search may end with it within 0.1 % of its bound
   optimal,     ///< proven
   node_limit,  ///< best found when the node or step budget ran out
   time_limit,  ///< best found when the time ran out

@@ -91,6 +91,10 @@ double lower_bound(const BinProblem& problem) {
   return std::max(bound, tile_bound(problem.llm_s, problem.bins));
 }
 
+double iteration_s(const BinProblem& problem) {
+  return problem.microbatches() * lower_bound(problem);
+}
+
 std::vector<std::int32_t> numbered(std::size_t count) {
   std::vector<std::int32_t> numbers(count);
   std::iota(numbers.begin(), numbers.end(), 0);

@@ -60,6 +60,10 @@ double largest_load(const BinProblem& problem, std::span<const std::int32_t> bin
 ///   of them.
 double lower_bound(const BinProblem& problem);
 
+/// Returns an estimate in seconds of the time of an iteration: the number of microbatches times the
+/// lower_bound() of their loads.
+double iteration_s(const BinProblem& problem);
+
 /// Returns the numbers 0 to count - 1 in increasing order.
 std::vector<std::int32_t> numbered(std::size_t count);
 

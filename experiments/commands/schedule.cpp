@@ -205,7 +205,8 @@ plan. C_max is the value of the objective: the largest load of any microbatch, e
 makespan. bound and gap are proven only for this objective. The method makespan always minimizes the makespan;
 for other methods with this objective, C_max is the makespan of their balanced bins. If the objective is the
 makespan, the scheduler is auto unless --scheduler, --scheduler-command, --bins, --node-budget or --bin-order is
-given. Exit code 3 if no assignment obeys the caps.)",
+given. Without --steps, --node-budget or --time-limit, a search ends when the gap is 0.1 %, or after as much
+work as takes a tenth of the iteration on a slow machine. Exit code 3 if no assignment obeys the caps.)",
       .example = "dflop schedule --plan plan.json --data traces/datasets/vision_mix.csv --out schedule.json",
       .run = run_schedule,
   };

@@ -28,6 +28,13 @@ constexpr Seconds kLongestStart(30);
 constexpr Seconds kLongestNode(0.05);
 constexpr Seconds kLongest(600);
 
+/// A slow machine, with other programs on its cores, takes up to this long for a node, plus this long for
+/// each binary variable: four times the measured times (docs/results.md). The first linear program takes as
+/// long as some nodes.
+constexpr double kNodeSeconds = 0.6e-3;
+constexpr double kNodeSecondsPerBinary = 12e-6;
+constexpr std::int64_t kStartNodes = 10;
+
 /// Local search gets this fraction of a time limit if CBC comes after it.
 constexpr double kSearchPart = 0.25;
 
@@ -198,16 +205,24 @@ class IntegerProgram {
   int columns_ = 0;          // not counting C, which is the last
 };
 
-std::int64_t nodes_of(const SolveLimits& limits) {
-  return limits.steps > 0 ? limits.steps : kDefaultNodes;
+/// Returns the number of nodes that can shorten a microbatch by up to `gain_s`; 0 if CBC is not worth its
+/// time.
+std::int64_t nodes_of(const BinProblem& problem, const SolveLimits& limits, double gain_s,
+                      std::int64_t binaries) {
+  if (limits.steps > 0 || !limits.worth) return limits.steps > 0 ? limits.steps : kDefaultNodes;
+  const double worth_s = limits.worth_s(iteration_s(problem), gain_s * problem.microbatches());
+  const double node_s = kNodeSeconds + kNodeSecondsPerBinary * static_cast<double>(binaries);
+  return limits.steps_or(kDefaultNodes + kStartNodes, worth_s, node_s) - kStartNodes;
 }
 
-/// Sets limits and tolerances. CbcMain1 would add cuts and heuristics but is not thread-safe.
-void configure(CbcModel& model, const SolveLimits& limits, const Stopwatch& watch) {
+/// Sets limits and tolerances. `gap`: the relative gap with which the search may end. CbcMain1 would add cuts
+/// and heuristics but is not thread-safe.
+void configure(CbcModel& model, const SolveLimits& limits, double gap, const Stopwatch& watch) {
   model.setLogLevel(0);
   model.messageHandler()->setLogLevel(0);
   model.solver()->messageHandler()->setLogLevel(0);
   model.setAllowableGap(0.0);
+  model.setAllowableFractionGap(gap);
   model.setDblParam(CbcModel::CbcCutoffIncrement, 1e-9);
   model.setIntegerTolerance(1e-8);
   if (limits.time) {
@@ -216,7 +231,7 @@ void configure(CbcModel& model, const SolveLimits& limits, const Stopwatch& watc
     model.setMaximumSeconds(std::max(0.0, left.count()));
   } else {
     constexpr std::int64_t most = std::numeric_limits<int>::max();
-    model.setMaximumNodes(static_cast<int>(std::min(nodes_of(limits), most)));
+    model.setMaximumNodes(static_cast<int>(std::min(limits.steps, most)));
   }
 }
 
@@ -224,11 +239,11 @@ void configure(CbcModel& model, const SolveLimits& limits, const Stopwatch& watc
 /// it has any.
 enum class Verdict { optimal, limit, abandoned };
 
-std::vector<double> branch_and_bound(const BinProblem& problem, const SolveLimits& limits,
+std::vector<double> branch_and_bound(const BinProblem& problem, const SolveLimits& limits, double gap,
                                      const AssignmentSolution& seed, const Stopwatch& watch) {
   const IntegerProgram program(problem, seed.bound.count());
   CbcModel model(program.solver());
-  configure(model, limits, watch);
+  configure(model, limits, gap, watch);
   std::vector<double> start = program.encode(seed.bin);
   model.setBestSolution(start.data(), program.columns(), start.back(), true);
   model.branchAndBound();
@@ -280,7 +295,7 @@ void take(const BinProblem& problem, const std::vector<double>& values, Assignme
 /// Returns how long CBC's process may still take.
 Seconds longest(const SolveLimits& limits, const Stopwatch& watch) {
   if (limits.time) return *limits.time + kGrace - watch.elapsed();
-  return std::min(kLongest, kLongestStart + kLongestNode * static_cast<double>(nodes_of(limits)));
+  return std::min(kLongest, kLongestStart + kLongestNode * static_cast<double>(limits.steps));
 }
 
 }  // namespace
@@ -296,9 +311,13 @@ AssignmentSolution solve_ilp(const BinProblem& problem, const SolveLimits& limit
   if (solution.bin.empty() || prove(problem, solution) || !small) return solution;
   solution.reason.clear();
   const double searched = largest_load(problem, solution.bin);
+  if (meets_bound(searched, solution.bound.count() * (1 + limits.enough_gap()))) return solution;
+  SolveLimits nodes = limits;
+  nodes.steps = nodes_of(problem, limits, searched - solution.bound.count(), binaries);
+  if (nodes.steps < 1) return solution;
   const WorkerResult result =
-      run_in_worker([&] { return branch_and_bound(problem, limits, solution, watch); },
-                    longest(limits, watch), limits.stop);
+      run_in_worker([&] { return branch_and_bound(problem, nodes, limits.enough_gap(), solution, watch); },
+                    longest(nodes, watch), limits.stop);
   solution.status = limits.time ? ScheduleStatus::time_limit : ScheduleStatus::node_limit;
   if (result.end == WorkerEnd::late) solution.status = ScheduleStatus::time_limit;
   if (result.end == WorkerEnd::done && is_ilp_answer(problem, result.values)) {

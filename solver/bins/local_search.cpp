@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <type_traits>
 
@@ -335,15 +336,18 @@ namespace {
 /// because it has tried everything by then.
 constexpr std::int64_t kDefaultSteps = 2'000'000;
 constexpr std::int64_t kDefaultStepsOfSmall = 100'000;
+/// A slow machine, with other programs on its cores, takes up to this long for a step.
+constexpr double kStepSeconds = 0.2e-6;
 /// A load in float up to this multiple of the bound equals the bound within rounding.
 constexpr float kMet = 1 + 2e-7F;
 
 /// A SearchBudget says when a search must end.
 class SearchBudget {
  public:
-  SearchBudget(const BinProblem& problem, const SolveLimits& limits) : limits_(limits), steps_(limits.steps) {
+  SearchBudget(const BinProblem& problem, const SolveLimits& limits) : limits_(limits) {
     const bool small = problem.items() * static_cast<std::size_t>(problem.bins) <= kSmallCells;
-    if (steps_ == 0) steps_ = small ? kDefaultStepsOfSmall : kDefaultSteps;
+    const double worth_s = limits.worth_s(iteration_s(problem), std::numeric_limits<double>::infinity());
+    steps_ = limits.steps_or(small ? kDefaultStepsOfSmall : kDefaultSteps, worth_s, kStepSeconds);
   }
 
   /// Returns whether a stop was requested or the time is over.
@@ -355,7 +359,7 @@ class SearchBudget {
 
  private:
   const SolveLimits& limits_;
-  std::int64_t steps_;
+  std::int64_t steps_ = 0;
   Stopwatch watch_;
 };
 
@@ -442,7 +446,8 @@ AssignmentSolution local_search(const BinProblem& problem, const SolveLimits& li
   if (solution.bin.empty()) return solution;
   double least = largest_load(problem, solution.bin);
   if (limits.improved) limits.improved(solution.bin, least);
-  if (problem.bins == 1 || meets_bound(least, bound_s)) return solution;
+  const double enough_s = bound_s * (1 + limits.enough_gap());
+  if (problem.bins == 1 || meets_bound(least, enough_s)) return solution;
   if (static_cast<int>(problem.caps.size()) > kMaxCaps) {
     solution.status = ScheduleStatus::fallback;
     solution.reason =
@@ -451,21 +456,25 @@ AssignmentSolution local_search(const BinProblem& problem, const SolveLimits& li
   }
 
   BinSearch search(problem, bound_s, solution.bin, Random(limits.seed, limits.stream));
-  search_on(search, kMet, budget, [&](const std::vector<std::int32_t>& bin) {
+  const float goal = std::max(kMet, static_cast<float>(1 + limits.enough_gap()));
+  search_on(search, goal, budget, [&](const std::vector<std::int32_t>& bin) {
     const double load = largest_load(problem, bin);
     if (load < least) {
       least = load;
       solution.bin = bin;
       if (limits.improved) limits.improved(bin, load);
     }
-    return meets_bound(least, bound_s);
+    return meets_bound(least, enough_s);
   });
+  if (meets_bound(least, enough_s) && limits.enough_gap() > 0) return solution;
   solution.status = limits.time ? ScheduleStatus::time_limit : ScheduleStatus::node_limit;
   return solution;
 }
 
 std::vector<std::int32_t> obey_caps(const BinProblem& problem, const SolveLimits& limits) {
-  const SearchBudget budget(problem, limits);
+  SolveLimits whole = limits;
+  whole.worth.reset();  // without an assignment there is no schedule
+  const SearchBudget budget(problem, whole);
   std::vector<std::int32_t> bin = lpt(problem);
   if (!bin.empty()) return bin;
   const std::vector<double> of_microbatch = shares(problem, true);

@@ -27,9 +27,15 @@
 namespace dflop {
 namespace {
 
-/// A search for the makespan without limits takes this many steps, of 16 candidates each. This gives the same
-/// result on every machine.
+/// A search for the makespan without limits takes this many steps, of 16 candidates each, or fewer if its
+/// worth is less (SearchWorth). This gives the same result on every machine.
 constexpr std::int64_t kMakespanSteps = 4096;
+/// However short the iteration, a search takes this many steps.
+constexpr std::int64_t kMinSteps = 16;
+/// A slow machine, with other programs on its cores, takes up to this long for a step, plus this long for
+/// each forward and backward of a replica: four times the measured times (docs/results.md).
+constexpr double kStepSeconds = 12e-6;
+constexpr double kStepSecondsPerCell = 0.35e-6;
 /// This fraction of the budget is for the mean replica.
 constexpr double kStartPart = 0.5;
 
@@ -56,7 +62,7 @@ AssignmentSolution find_karmarkar_karp(const BinProblem& problem, const SolveLim
   return bounded(problem, karmarkar_karp(problem));
 }
 
-/// Runs the integer program, with its default number of nodes, if the problem is small and there is no time
+/// Runs the integer program, with its default limits, if the problem is small and there is no time
 /// limit; otherwise the local search.
 AssignmentSolution find_auto(const BinProblem& problem, const SolveLimits& limits) {
   const bool small = problem.items() * problem.bins <= kSmallCells;
@@ -98,6 +104,11 @@ class MakespanRun {
   void improve(std::vector<std::int32_t> first) {
     take(std::move(first));
     bound_ = makespan_bound(problem_);
+    const auto cells = static_cast<double>(problem_.pipeline->steps.size());
+    const double worth_s = limits_.worth_s(best_s_, best_s_ - bound_.seconds);
+    const double step_s = kStepSeconds + kStepSecondsPerCell * cells;
+    steps_ = limits_.steps_or(kMakespanSteps, worth_s, step_s);
+    if (limits_.steps == 0) steps_ = std::max(kMinSteps, steps_);
     const MakespanKernel kernel(*problem_.pipeline);
     if (!met() && problem_.bins.dp > 1) {
       std::vector<std::int32_t> start = mean_replica_start(problem_, random_, control(kStartPart));
@@ -123,7 +134,10 @@ class MakespanRun {
     if (limits_.improved) limits_.improved(best_, best_s_);
   }
 
-  bool met() const { return meets_bound(best_s_, bound_.seconds) || stopped(); }
+  bool met() const { return best_s_ <= enough_s() || stopped(); }
+
+  /// Returns a value that is good enough: the bound within rounding, or within the gap.
+  double enough_s() const { return bound_.seconds * (1 + std::max(1e-9, limits_.enough_gap())); }
 
   bool stopped() const {
     return limits_.stop.stop_requested() || (limits_.time && watch_.elapsed() >= *limits_.time);
@@ -132,15 +146,14 @@ class MakespanRun {
   /// Returns the control of a search from now until this fraction of the budget is used.
   SearchControl control(double until) {
     SearchControl control;
-    control.enough_s = bound_.seconds * (1 + 1e-9);
+    control.enough_s = enough_s();
     control.used = [this, until, from = watch_.elapsed()] {
       if (stopped()) return 1.0;
       if (!limits_.time) return 0.0;
       const Seconds all = *limits_.time * until - from;
       return all.count() > 0 ? (watch_.elapsed() - from) / all : 1.0;
     };
-    const std::int64_t steps = limits_.steps > 0 ? limits_.steps : kMakespanSteps;
-    const auto part = static_cast<std::int64_t>(until * static_cast<double>(steps));
+    const auto part = static_cast<std::int64_t>(until * static_cast<double>(steps_));
     control.steps = limits_.time ? std::numeric_limits<std::int64_t>::max() : part - used_;
     used_ = part;
     return control;
@@ -155,16 +168,17 @@ class MakespanRun {
     const bool met = meets_bound(best_s_, bound_.seconds);
     solution.bound = Seconds(std::min(bound_.seconds, best_s_));
     solution.bound_kind = bound_.kind;
-    solution.status = met && below   ? ScheduleStatus::optimal
-                      : met          ? ScheduleStatus::heuristic
-                      : limits_.time ? ScheduleStatus::time_limit
-                                     : ScheduleStatus::node_limit;
+    solution.status = met && below            ? ScheduleStatus::optimal
+                      : best_s_ <= enough_s() ? ScheduleStatus::heuristic
+                      : limits_.time          ? ScheduleStatus::time_limit
+                                              : ScheduleStatus::node_limit;
   }
 
   const AssignmentProblem& problem_;
   const SolveLimits& limits_;
   Stopwatch watch_;
   Random random_;
+  std::int64_t steps_ = kMakespanSteps;
   std::int64_t used_ = 0;  ///< steps already assigned to searches
   std::vector<std::int32_t> best_;
   double best_s_ = std::numeric_limits<double>::infinity();

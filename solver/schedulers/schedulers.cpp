@@ -99,6 +99,11 @@ void forget_proof_under_caps(const BinProblem& bins, AssignmentSolution& solutio
     solution.status = ScheduleStatus::heuristic;
 }
 
+/// A schedule within this fraction of its bound is good enough: times of a run vary more.
+constexpr double kEnoughGap = 1e-3;
+/// A search takes at most this part of the iteration.
+constexpr double kPartOfIteration = 0.1;
+
 /// Caps are lowered at most this many times for an assignment that needs too much memory.
 constexpr int kMaxRepairs = 3;
 
@@ -131,6 +136,8 @@ class AssignmentScheduler final : public Scheduler {
     SolveLimits limits{request.seed, budget(request.limits), request.limits.time_limit, request.stop};
     limits.stream = request.iteration;
     limits.bin_order = request.limits.bin_order;
+    if (!request.limits.steps && !request.limits.node_budget && !request.limits.time_limit)
+      limits.worth = SearchWorth{kEnoughGap, kPartOfIteration};
     const MemoryCheck memory(request);
     double least = std::numeric_limits<double>::infinity();
     if (request.improved) {
