@@ -15,16 +15,28 @@ td { overflow-wrap: anywhere; max-width: 22em; } tr { border-top: 1px solid #ece
 """
 
 
+NAMES = {"qwen2_5_vl": "a small Qwen2.5-VL", "qwen3_vl": "a small Qwen3-VL"}
+
+
 def read_rows(path):
     """Returns the table in a file with the output of `dflop generate --format json`."""
     with open(path, encoding="utf-8") as file:
         return json.load(file)["rows"]
 
 
-def pictures_of(tar_file):
-    """Returns the PNG of each sample, by its id."""
-    name = os.path.basename(tar_file)
-    with tarfile.open(tar_file) as tar:
+def read(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def pictures_of(path):
+    """Returns the PNG of each sample of a tar or a JSON list, by its id."""
+    name = os.path.basename(path)
+    if path.endswith(".jsonl"):
+        with open(path, encoding="utf-8") as file:
+            samples = [json.loads(line)["image"] for line in file]
+        return {f"{name}/{i}": read(os.path.join(os.path.dirname(path), image)) for i, image in enumerate(samples, 1)}
+    with tarfile.open(path) as tar:
         return {
             f"{name}/{member.name.removesuffix('.png')}": tar.extractfile(member).read()
             for member in tar.getmembers()
@@ -69,19 +81,23 @@ def facts(steps):
     return "".join(f"<p>{line}</p>" for line in lines)
 
 
-def write(out, tars):
-    """Writes report.html from the results of a run in the folder `out`, with the pictures of `tars`."""
+def write(out, model, train, held_out_samples):
+    """Writes report.html from the results of a run in the folder `out`: of a model folder, and two tars or JSON lists
+    with the samples of training and the held-out samples."""
+    with open(os.path.join(model, "config.json"), encoding="utf-8") as file:
+        model_type = json.load(file)["model_type"]
     with open(os.path.join(out, "run.jsonl"), encoding="utf-8") as file:
         steps = [step for step in map(json.loads, file) if step.get("loss") is not None]
     with open(os.path.join(out, "run.svg"), encoding="utf-8") as file:
         curves = file.read()
     before, after, held_out = (read_rows(os.path.join(out, f"{n}.json")) for n in ("before", "after", "held-out"))
-    trained = pictures_of(os.path.join(tars, "train.tar"))
-    unseen = pictures_of(os.path.join(tars, "held-out.tar"))
+    trained = pictures_of(train)
+    unseen = pictures_of(held_out_samples)
     text = f"""<!DOCTYPE html>
 <html lang='en'><head><meta charset='utf-8'><meta name='viewport' content='width=device-width, initial-scale=1'>
 <title>The emoji run</title><style>{STYLE}</style></head><body>
 <h1>The emoji run</h1>
+<p>Model: {NAMES[model_type]}, from random weights. Data: {os.path.basename(train)}.</p>
 {facts(steps)}
 {curves}
 <h2>Pictures that were trained: {share(after)} answers are right</h2>

@@ -1,8 +1,9 @@
-"""The emoji run: a small Qwen2.5-VL with random weights learns to name pictures, on the cores of this machine.
+"""The emoji run: a small vision-language model with random weights learns to name pictures, on the cores of this machine.
 
     ./dev emoji                  all pictures, fetched with git
     ./dev emoji --pictures DIR   the pictures in DIR: png/72 of noto-emoji
     ./dev emoji --part           only the 67 committed pictures, to see that it works
+    ./dev emoji --qwen3-vl       a Qwen3-VL, from a JSON list and a folder of pictures; default: a Qwen2.5-VL, from tars
 
 out/emoji/report.html shows the losses, the time of each step next to its prediction, and the model's answers to
 pictures before and after training, including pictures that it has never seen.
@@ -17,6 +18,7 @@ import sys
 
 import captions
 import page
+import qwen3_vl
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TREE = os.path.dirname(os.path.dirname(HERE))
@@ -26,6 +28,7 @@ REPOSITORY = "https://github.com/googlefonts/noto-emoji"
 COMMIT = "b3e3051a088047d19fd4d49b1c3ac42fb8c3aaf8"  # of 2025-06-18
 MOST_RANKS = 8
 PART_STEPS = 60  # enough to learn the committed pictures by heart
+PROFILE_SECONDS = 20
 SHOWN = 24  # number of answers
 
 
@@ -76,13 +79,17 @@ def write_tars(folder, out, every=1):
 
 
 class Run:
-    """A run, which writes all its results to one folder."""
+    """A run of the model in a folder, which writes all its results to one folder. kind: .tar or .jsonl, the ending of
+    the files in the folder `data`."""
 
-    def __init__(self, dflop, tars, out, steps):
+    def __init__(self, dflop, model, data, kind, out, steps, profile_seconds):
         self.dflop = dflop
-        self.tars = tars
+        self.model = model
+        self.data = data
+        self.kind = kind
         self.out = out
         self.steps = steps
+        self.profile_seconds = profile_seconds
         self.ranks = 1
         while 2 * self.ranks <= min(MOST_RANKS, len(os.sched_getaffinity(0))):
             self.ranks *= 2
@@ -90,8 +97,8 @@ class Run:
     def path(self, name):
         return os.path.join(self.out, name)
 
-    def tar(self, name):
-        return os.path.join(self.tars, name + ".tar")
+    def samples(self, name):
+        return os.path.join(self.data, name + self.kind)
 
     def command(self, *arguments, keep=None):
         """Runs dflop, and exits if it fails. keep: a file for its output."""
@@ -103,9 +110,9 @@ class Run:
                 file.write(result.stdout)
         return result.stdout
 
-    def answers(self, model, tar, keep, *more):
+    def answers(self, model, name, keep, *more):
         self.command(
-            *("generate", "--hf", model, "--data", self.tar(tar), "--samples", str(SHOWN), "--tokens", "24"),
+            *("generate", "--hf", model, "--data", self.samples(name), "--samples", str(SHOWN), "--tokens", "24"),
             *("--format", "json", *more),
             keep=keep,
         )
@@ -118,17 +125,17 @@ class Run:
 
     def all(self):
         say("What the model says before")
-        self.answers(MODEL, "train", "before.json", "--random-weights")
+        self.answers(self.model, "train", "before.json", "--random-weights")
         say("Measuring the model's parts on this machine")
         self.command(
-            *("profile", "--hf", MODEL, "--tp", "1", "--budget-s", "20", "--out", self.path("profile.json")),
-            *("--ranks", str(max(2, self.ranks)), "--busy", str(self.ranks)),
+            *("profile", "--hf", self.model, "--tp", "1", "--out", self.path("profile.json")),
+            *("--ranks", str(max(2, self.ranks)), "--busy", str(self.ranks), "--budget-s", str(self.profile_seconds)),
         )
         say(f"Training on {self.ranks} rank(s)")
         self.remove_earlier()
         self.command(
-            *("train", os.path.join(HERE, "recipe.yaml"), "--hf", MODEL, "--data", self.tar("train")),
-            *("--eval-data", self.tar("held-out")),
+            *("train", os.path.join(HERE, "recipe.yaml"), "--hf", self.model, "--data", self.samples("train")),
+            *("--eval-data", self.samples("held-out")),
             *("--dp", str(self.ranks), "--profile", self.path("profile.json"), "--log", self.path("run.jsonl")),
             *("--export", self.path("model"), *(("--steps", str(self.steps)) if self.steps else ())),
             keep="steps.txt",
@@ -137,7 +144,7 @@ class Run:
         self.answers(self.path("model"), "train", "after.json")
         self.answers(self.path("model"), "held-out", "held-out.json")
         self.command("train", "plot", "--log", self.path("run.jsonl"), "--out", self.path("run.svg"))
-        page.write(self.out, self.tars)
+        page.write(self.out, self.model, self.samples("train"), self.samples("held-out"))
         say(f"Report: {self.path('report.html')}")
 
 
@@ -146,10 +153,12 @@ def main():
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--pictures", metavar="DIR", help="png/72 of a copy of noto-emoji")
     which.add_argument("--part", action="store_true", help="the committed pictures alone")
+    parser.add_argument("--qwen3-vl", action="store_true", help="train a Qwen3-VL from a JSON list of pictures")
     parser.add_argument("--steps", type=int, metavar="N", help="training steps; default: as in recipe.yaml")
     parser.add_argument("--out", default=os.path.join(TREE, "out/emoji"), metavar="DIR")
     parser.add_argument("--dflop", default=os.path.join(TREE, "build/release/dflop"), metavar="FILE")
     parser.add_argument("--tars", action="store_true", help="write the tars, and do nothing else")
+    parser.add_argument("--profile-s", type=int, default=PROFILE_SECONDS, metavar="S", help="max seconds of profiling")
     parser.add_argument("--one-in", type=int, default=1, metavar="N", help="of the pictures")
     options = parser.parse_args()
     os.makedirs(options.out, exist_ok=True)
@@ -160,7 +169,13 @@ def main():
     try:
         if not options.tars:
             steps = options.steps or (PART_STEPS if options.part else None)
-            Run(options.dflop, tars, options.out, steps).all()
+            model, data, kind = MODEL, tars, ".tar"
+            if options.qwen3_vl:
+                model, data, kind = os.path.join(options.out, "qwen3-vl"), options.out, ".jsonl"
+                qwen3_vl.write_model(MODEL, model)
+                for name in ("train", "held-out"):
+                    qwen3_vl.write_list(os.path.join(tars, name + ".tar"), os.path.join(data, name + kind))
+            Run(options.dflop, model, data, kind, options.out, steps, options.profile_s).all()
     except KeyboardInterrupt:
         sys.exit(130)
 
