@@ -344,7 +344,8 @@ void require_deep_features(const ModelSpec& model, const std::vector<Stage>& sta
     require(stage.encoder_layers == 0 || stage.encoder_layers == model.encoder.layers, model,
             "expected all " + std::to_string(model.encoder.layers) +
                 " encoder layers on one stage, because several of them feed the LLM, found " +
-                std::to_string(stage.encoder_layers));
+                std::to_string(stage.encoder_layers) +
+                "; '--layout disaggregated --encoder-pp 1' makes such plans");
     require(
         !stage.embedding || stage.llm_layers >= deep, model,
         "expected at least " + std::to_string(deep) +
