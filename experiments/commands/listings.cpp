@@ -95,8 +95,8 @@ Command models_command() {
       .description =
           R"(Your own model is a Hugging Face folder, of which plans need only config.json, or a file in the
 same form as the files in experiments/presets/models: give its path. docs/own-files.md explains its keys.
---check reads a folder as train does, but computes nothing: it prints what is read, not read and refused of the
-config, weights, processor and tokenizer and, with --data, of training data. Exit code 2 if something is refused.)",
+--check reads a folder as train does, but computes nothing: it prints what is read, not read and rejected of the
+config, weights, processor and tokenizer and, with --data, of training data. Exit code 2 if something is rejected.)",
       .example = "dflop models",
       .run = run_models,
   };

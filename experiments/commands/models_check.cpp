@@ -45,20 +45,20 @@ class FolderCheck {
     table_.columns = {{"part", "part"}, {"state", "state"}, {"finding", "finding"}};
   }
 
-  /// Adds what `find` returns. If it throws, the part is refused.
+  /// Adds what `find` returns. If it throws, the part is rejected.
   void part(const char* name, const std::function<std::string()>& find) {
     try {
       add(name, "read", find());
     } catch (const Error& error) {
-      add(name, "refused", error.what());
-      refused_ = true;
+      add(name, "rejected", error.what());
+      rejected_ = true;
     }
   }
   void note(const char* name, const std::string& finding) { add(name, "note", finding); }
 
   const std::string& folder() const { return folder_; }
   const Table& table() const { return table_; }
-  bool refused() const { return refused_; }
+  bool rejected() const { return rejected_; }
 
  private:
   void add(const char* name, const char* state, const std::string& finding) {
@@ -67,7 +67,7 @@ class FolderCheck {
 
   std::string folder_;
   Table table_;
-  bool refused_ = false;
+  bool rejected_ = false;
 };
 
 std::string describe_stack(const TransformerSpec& spec) {
@@ -96,7 +96,7 @@ std::string describe_config(const ModelSpec& model, std::int64_t parameters) {
                      model.max_tokens);
 }
 
-/// Reads config.json; nothing if it is refused.
+/// Reads config.json; nothing if it is rejected.
 std::optional<ModelSpec> check_config(FolderCheck& check) {
   std::optional<ModelSpec> model;
   ConfigReport report;
@@ -202,7 +202,7 @@ int run_models_check(const Values& values) {
     if (values.count("data") > 0) check_data(check, *model, values);
   }
   print_table(check.table(), read_format(values));
-  return check.refused() ? Error(ErrorKind::input, "").exit_code() : 0;
+  return check.rejected() ? Error(ErrorKind::input, "").exit_code() : 0;
 }
 
 }  // namespace dflop

@@ -5,8 +5,8 @@
 
 namespace dflop {
 
-/// Prints what is read, not read and refused of the model folder of option --check and, with --data, of data
-/// for it. Returns the exit code: that of an input error if something is refused.
+/// Prints what is read, not read and rejected of the model folder of option --check and, with --data, of data
+/// for it. Returns the exit code: that of an input error if something is rejected.
 int run_models_check(const Values& values);
 
 }  // namespace dflop

@@ -1,4 +1,4 @@
-// dflop models --check names what is read, not read and refused of a model folder.
+// dflop models --check names what is read, not read and rejected of a model folder.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -36,10 +36,11 @@ struct ModelsCheck : ::testing::Test {
   }
   /// Copies a golden model, whose config may be changed.
   std::string copy_of(const std::string& name) {
-    fs::create_directory(sandbox.path("model"));
+    const fs::path folder = sandbox.path("model");
+    fs::create_directory(folder);
     for (const char* file : {"config.json", "model.safetensors"})
-      fs::copy_file(kModels + name + "/" + file, sandbox.path("model") + "/" + file);
-    return sandbox.path("model");
+      fs::copy_file(kModels + name + "/" + file, folder / file);
+    return folder.string();
   }
 };
 
@@ -69,7 +70,7 @@ TEST_F(ModelsCheck, NamesKeysAndTensorsThatAreNotRead) {
   auto found = findings(result);
   expect_has(found["config.json"], "note: keys that are not read: router_z");
   expect_has(found["weights"], "note: 9 tensors are not read: model.layers.");  // 4 products, 3 MLP, 2 norms
-  expect_has(found["tokenizer"], "refused: ");
+  expect_has(found["tokenizer"], "rejected: ");
 }
 
 TEST_F(ModelsCheck, NamesMissingTensors) {
@@ -79,11 +80,11 @@ TEST_F(ModelsCheck, NamesMissingTensors) {
   testing::write_all(folder + "/config.json", config.dump());
   const RunResult result = check(folder);
   EXPECT_EQ(result.exit_code, 2);
-  expect_has(findings(result)["weights"], "refused: ");
+  expect_has(findings(result)["weights"], "rejected: ");
   expect_has(findings(result)["weights"], "9 tensors are missing: model.layers.");
 }
 
-TEST_F(ModelsCheck, SaysWhyAFamilyIsRefused) {
+TEST_F(ModelsCheck, SaysWhyAFamilyIsRejected) {
   const std::string folder = copy_of("llama3");
   testing::write_all(folder + "/config.json", R"({"model_type": "qwen3_moe"})");
   const RunResult result = check(folder);
