@@ -34,6 +34,25 @@ TEST(SearchSpace, PlansAreValidDifferentAndUseAllGpus) {
   }
 }
 
+// 5 is no multiple of 2 or 4 pipeline ranks.
+TEST(SearchSpace, InterleavedHasMultiplesUnlessTheUserFixesTheNumber) {
+  SmallSearch c(3, 5, 2, 4, 12, 1, 1);
+  c.search.orders = {OrderKind::interleaved};
+  const PlanRequest open = c.request();
+  for (const Plan& plan : testing::all_plans(SearchSpace(open), c.model))
+    EXPECT_EQ(plan.microbatches % plan.llm.pp, 0) << describe(plan);
+  c.search.wish.microbatches = 5;
+  const PlanRequest request = c.request();
+  const SearchSpace space(request);
+  int several = 0;
+  for (const Plan& plan : testing::all_plans(space, c.model)) {
+    EXPECT_NO_THROW(validate(plan, c.model, c.cluster)) << describe(plan);
+    EXPECT_EQ(plan.microbatches, 5);
+    several += plan.llm.pp > 1 ? 1 : 0;
+  }
+  EXPECT_GT(several, 0);
+}
+
 // A variation is a plan of the space. It has the same GPUs for each stage, and another order or number of
 // microbatches, or only another placement or recomputation. If an order has the same number of chunks, layers
 // stay in place.
