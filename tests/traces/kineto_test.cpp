@@ -128,7 +128,9 @@ TEST(Kineto, UnusedValuesNeedNotBeStrictJson) {
   loose("x \xd0\xff\xfe\"", 1);
   loose("cut \xe2\x82\", \"args\": {\"x\": \"\xf0\x9f\"}", 2);
   loose("C:\\Users\\x.py(3): f\"", 1);
-  loose("C:\\traces\\ends here: \\q\\\"", 1);  // the last backslash does not escape the quote
+  loose("C:\\traces\\ends here: \\q\\\"", 1);        // the last backslash does not escape the quote
+  loose("C:\\traces\\\", \"args\": {\"x\": 1}", 1);  // all escapes are valid, but the next quote ends nothing
+  loose("say \\\"no\\\", \\\"yes\\\"\"", 0);
   loose("half \\ud83d of a pair\"", 1);
   loose("a whole pair \\ud83d\\ude00, \\\\ and \\\"\"", 0);
   loose("k\", \"args\": {\"est. achieved occupancy %\": NaN, \"x\": [Infinity, -Infinity, nan, -inf]}", 5);

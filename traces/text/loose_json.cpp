@@ -102,7 +102,7 @@ class Tightener {
       const char c = from_[at_];
       if (c == '"') break;
       if (c == '\\') {
-        if (escapes && !valid_escape()) {
+        if (escapes && (!valid_escape() || ends_before_quote())) {
           // Begin the string again, now that its backslashes are known to be plain.
           escapes = whole = false;
           at_ = begin + 1;
@@ -139,6 +139,18 @@ class Tightener {
     }
     ++at_;
     if (!whole) ++loose_.strings;
+  }
+
+  /// Tells whether the quote after the backslash at the current position must end the string: something may
+  /// follow it, and if the string went on, nothing could follow its next quote.
+  bool ends_before_quote() const {
+    if (peek(at_ + 1) != '"' || !can_end(at_ + 1)) return false;
+    constexpr std::size_t kMaxScanned = 1 << 16;
+    for (std::size_t at = at_ + 2; at < std::min(from_.size(), at_ + kMaxScanned); ++at) {
+      if (from_[at] == '"') return !can_end(at);
+      if (from_[at] == '\\') ++at;
+    }
+    return false;
   }
 
   /// Tells whether the backslash at the current position begins an escape.

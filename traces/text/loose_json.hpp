@@ -25,7 +25,7 @@ struct LooseJson {
 /// * in strings, control characters, bytes that are not UTF-8, backslashes that escape nothing, and halves of
 ///   surrogate pairs become kDamaged. If a string has a backslash that escapes nothing, no backslash in it
 ///   counts as an escape, so a quote after a backslash ends the string if a comma, a colon or a closing
-///   bracket follows ("C:\traces\").
+///   bracket follows. The same holds if a string could not go on after such a quote ("C:\traces\", "b": 1).
 /// * NaN, Infinity and inf, in any case and with any sign, become strings that begin with kDamaged.
 /// Everything else, including other errors, stays unchanged.
 LooseJson tighten_json(std::string_view text);
