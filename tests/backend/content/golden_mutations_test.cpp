@@ -60,8 +60,18 @@ std::vector<Mutation> spec_mutations() {
       {"LLM's rotary base", [](ModelSpec& m) { return change_base(m.llm); }},
       {"encoder's rotary base", [](ModelSpec& m) { return change_base(m.encoder); }},
       {"rope scaling", [](ModelSpec& m) { return change(m.llm.form->rotary->scaling, {}); }},
+      {"norms of the LLM's heads",
+       [](ModelSpec& m) { return change(m.llm.form->qk_norm, QkNormKind::none); }},
+      {"order of deep features",
+       [](ModelSpec& m) {
+         std::vector<int>& deepstack = m.architecture->deepstack;
+         std::reverse(deepstack.begin(), deepstack.end());
+         return deepstack.size() > 1;
+       }},
       {"M-RoPE sections",
        [](ModelSpec& m) {
+         if (m.llm.form->rotary->sections_interleave)
+           return change(m.llm.form->rotary->sections_interleave, false);
          std::vector<int> sections = m.llm.form->rotary->sections;
          std::rotate(sections.begin(), sections.begin() + (sections.empty() ? 0 : 1), sections.end());
          return change(m.llm.form->rotary->sections, sections);
