@@ -22,7 +22,8 @@ const std::string kEmoji = std::string(DFLOP_SOURCE_DIR) + "/traces/emoji";
 /// Returns the findings about each part, "state: finding", a line each.
 std::map<std::string, std::string> findings(const RunResult& result) {
   std::map<std::string, std::string> all;
-  for (const json& row : json::parse(result.out)["rows"]) {
+  const json printed = json::parse(result.out);
+  for (const json& row : printed["rows"]) {
     all[row["part"]] += row["state"].get<std::string>() + ": " + row["finding"].get<std::string>() + "\n";
   }
   return all;
