@@ -1,5 +1,7 @@
 #include "traces/profiler/kineto.hpp"
 
+#include <fmt/format.h>
+
 #include "tests/traces/kineto_fixtures.hpp"
 #include "traces/profiler/context.hpp"
 #include "traces/text/text_file.hpp"
