@@ -22,9 +22,9 @@ std::vector<std::int32_t> blocks_of(std::int64_t rows, std::int64_t all, std::in
   return index;
 }
 
-HeadBlocks head_blocks(const RankContext& rank, const TransformerSpec& spec, std::int64_t rows) {
-  const AttentionShape shape = attention_shape(spec, rank);
-  const bool each = spec.layer_form().qk_norm == QkNormKind::each_head;
+HeadBlocks head_blocks(const RankContext& rank, const AttentionShape& shape, QkNormKind kind,
+                       std::int64_t rows) {
+  const bool each = kind == QkNormKind::each_head;
   const std::int64_t queries = each ? shape.heads : 1;
   const std::int64_t keys = each ? shape.kv_heads : 1;
   const auto index = [&](std::int64_t first, std::int64_t count) {
@@ -35,7 +35,8 @@ HeadBlocks head_blocks(const RankContext& rank, const TransformerSpec& spec, std
 
 }  // namespace
 
-SequencePacker::SequencePacker(const TransformerSpec& spec) : spec_(spec) {
+SequencePacker::SequencePacker(const TransformerSpec& spec)
+    : spec_(spec), qk_norm_(spec.layer_form().qk_norm) {
   if (const auto rotary = spec.layer_form().rotary; rotary && spec.layers > 0) {
     turns_.emplace(*rotary, spec.head_dim);
   }
@@ -45,8 +46,8 @@ PackedSequences SequencePacker::operator()(const RankContext& rank, const Packed
   PackedSequences sequences{
       IndexTensor(rank, packed.offsets), IndexTensor(rank, packed.windows), {}, {}, packed.rows()};
   if (turns_) sequences.turns = turns_->of(rank, packed.positions);
-  if (spec_.layer_form().qk_norm != QkNormKind::none)
-    sequences.heads = head_blocks(rank, spec_, packed.rows());
+  if (qk_norm_ != QkNormKind::none)
+    sequences.heads = head_blocks(rank, attention_shape(spec_, rank), qk_norm_, packed.rows());
   return sequences;
 }
 

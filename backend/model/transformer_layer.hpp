@@ -52,6 +52,7 @@ class SequencePacker {
 
  private:
   const TransformerSpec& spec_;
+  QkNormKind qk_norm_;
   std::optional<TurnTable> turns_;
 };
 

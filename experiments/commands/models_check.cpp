@@ -16,7 +16,6 @@
 #include "backend/model/parameter_list.hpp"
 #include "core/refuse.hpp"
 #include "experiments/options/data_options.hpp"
-#include "experiments/presets/presets.hpp"
 #include "traces/dataset/shard_data.hpp"
 #include "traces/families/hugging_face.hpp"
 #include "traces/media/model_processor.hpp"
@@ -24,6 +23,7 @@
 #include "traces/text/text_file.hpp"
 #include "traces/tokens/chat_template.hpp"
 #include "traces/tokens/tokenizer.hpp"
+#include "traces/weights/own_head.hpp"
 
 namespace dflop {
 namespace {
@@ -102,8 +102,8 @@ std::optional<ModelSpec> check_config(FolderCheck& check) {
   ConfigReport report;
   check.part("config.json", [&] {
     const std::string file = check.folder() + "/config.json";
-    model = find_model(check.folder());
-    parse_hugging_face(read_text_file(file), file, {}, &report);
+    model = parse_hugging_face(read_text_file(file), file, has_own_head(check.folder()), &report);
+    model->name = check.folder();
     require_live(*model);
     return describe_config(*model, parameters_of(*model));
   });

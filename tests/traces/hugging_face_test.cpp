@@ -525,8 +525,9 @@ TEST(HuggingFace, AnUnknownFamilySaysWhichPartsAreKnown) {
   config["model_type"] = "idefics9";
   config["vision_config"]["model_type"] = "eva";
   const std::string said = error_of([&] { read(config); }).what();
-  EXPECT_NE(said.find("found \"idefics9\"; text_config \"qwen2\" is known, vision_config \"eva\" is not"),
-            std::string::npos)
+  EXPECT_NE(
+      said.find("found \"idefics9\"; text_config \"qwen2\" is known, vision_config \"eva\" is not known"),
+      std::string::npos)
       << said;
   config = config_of("llama-3.1-8b");
   config["model_type"] = "mixtral";

@@ -19,8 +19,8 @@ namespace dflop {
 struct LeftOutSample {
   std::string id;
   std::string why;
-  bool is_bad =
-      false;  ///< damaged or contradictory, so that it would have been an error without --bad-samples skip
+  /// The sample is damaged or contradicts itself. Without --bad-samples skip, it would have been an error.
+  bool is_bad = false;
 
   bool operator==(const LeftOutSample&) const = default;
 };

@@ -119,25 +119,17 @@ void refuse_misspelled(const std::string& key, const ConfigUse& use, const std::
   if (!hint.empty()) refuse_input(file, "key '{}' is not known{}", key, hint);
 }
 
-/// A KnownPart is a kind of an encoder or LLM that some family has.
-constexpr std::string_view kKnownParts[] = {"llama",
-                                            "mistral",
-                                            "qwen2",
-                                            "qwen3",
-                                            "qwen2_vl",
-                                            "qwen2_5_vl",
-                                            "qwen3_vl",
-                                            "siglip_vision_model",
-                                            "clip_vision_model",
-                                            "internvl_vision",
-                                            "intern_vit_6b",
-                                            "qwen2_audio_encoder",
-                                            "qwen2_5_vl_vision",
-                                            "qwen2_vl_vision",
-                                            "qwen3_vl_vision",
-                                            "qwen2_5_vl_text",
-                                            "qwen2_vl_text",
-                                            "qwen3_vl_text"};
+/// Returns whether some family has an encoder or LLM of this model_type. Parts of a multimodal model are
+/// often named like the model, with an ending.
+bool is_known_part(std::string_view kind) {
+  constexpr std::string_view kKnown[] = {"llama",    "mistral",       "qwen2",       "qwen3",
+                                         "qwen2_vl", "qwen2_5_vl",    "qwen3_vl",    "siglip_vision_model",
+                                         "internvl", "intern_vit_6b", "qwen2_audio", "clip_vision_model"};
+  for (const std::string_view ending : {"_text", "_vision", "_encoder"}) {
+    if (kind.ends_with(ending)) kind.remove_suffix(ending.size());
+  }
+  return std::ranges::find(kKnown, kind) != std::end(kKnown);
+}
 
 /// Rejects a family that is not known, and says which of its parts are.
 [[noreturn]] void refuse_family(const Config& root, const std::string& found) {
@@ -145,9 +137,8 @@ constexpr std::string_view kKnownParts[] = {"llama",
   for (const std::string_view part : {"text_config", "llm_config", "vision_config", "audio_config"}) {
     if (!root.has(part) || !root.object(part).has("model_type")) continue;
     const std::string kind = root.object(part).text("model_type", "");
-    const bool known = std::ranges::find(kKnownParts, kind) != std::end(kKnownParts);
-    parts +=
-        fmt::format("{} {} \"{}\" is {}", parts.empty() ? ";" : ",", part, kind, known ? "known" : "not");
+    parts += fmt::format("{} {} \"{}\" is {}", parts.empty() ? ";" : ",", part, kind,
+                         is_known_part(kind) ? "known" : "not known");
   }
   const bool experts = found.find("moe") != std::string::npos || found == "mixtral" || found == "deepseek_v3";
   root.at("model_type")

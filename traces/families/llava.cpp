@@ -19,6 +19,15 @@ int feature_layers(const Config& root, int layers, int absent) {
   return used;
 }
 
+/// Reads the form of the encoder's layers. The other arguments are its class's defaults.
+LayerForm read_form(const Config& vision, double epsilon, const char* activation) {
+  LayerForm form;
+  form.epsilon = vision.number("layer_norm_eps", epsilon);
+  form.activation = read_gelu(vision, "hidden_act", activation);
+  form.rotary.reset();
+  return form;
+}
+
 /// Reads the encoder, connector and LLM.
 ModelSpec read_parts(const Config& root, const Config& vision, const char* encoder, std::string_view llm) {
   root.require_flag("multimodal_projector_bias", true);
@@ -57,11 +66,7 @@ ModelSpec read_clip_llava(const Config& root, ModelFamily family) {
   ModelSpec model = read_parts(root, vision, "clip", "llama");
   model.preprocess = family == ModelFamily::llava ? "llava-1.5" : "llava-next";
   model.encoder.layers = feature_layers(root, model.encoder.layers, -2);
-  LayerForm form;
-  form.epsilon = vision.number("layer_norm_eps", 1e-5);
-  form.activation = read_gelu(vision, "hidden_act", "quick_gelu");
-  form.rotary.reset();
-  model.encoder.form = form;
+  model.encoder.form = read_form(vision, 1e-5, "quick_gelu");
   Architecture& of = *model.architecture;
   of.family = family;
   const int side = read_tiles(vision, of.picture);
@@ -103,11 +108,7 @@ ModelSpec read_onevision(const Config& root) {
   if (feature_layers(root, model.encoder.layers, -1) != model.encoder.layers) {
     root.at("vision_feature_layer").refuse_type("-1, the encoder's last layer");
   }
-  LayerForm form;
-  form.epsilon = vision.number("layer_norm_eps", 1e-6);
-  form.activation = read_gelu(vision, "hidden_act", "gelu_pytorch_tanh");
-  form.rotary.reset();
-  model.encoder.form = form;
+  model.encoder.form = read_form(vision, 1e-6, "gelu_pytorch_tanh");
   Architecture& of = *model.architecture;
   of.family = ModelFamily::llava_onevision;
   const int side = read_tiles(vision, of.picture);
