@@ -142,11 +142,12 @@ enum class ModelFamily : std::uint8_t {
   qwen2_5_vl,
   qwen3_vl,
   internvl,
-  qwen2_audio
+  qwen2_audio,
+  qwen2_5_omni  ///< its thinker, which sees and hears; the parts that speak are not trained
 };
 
 template <>
-inline constexpr NameTable<ModelFamily, 11> kNames<ModelFamily> = {
+inline constexpr NameTable<ModelFamily, 12> kNames<ModelFamily> = {
     {{ModelFamily::qwen2, "qwen2"},
      {ModelFamily::qwen3, "qwen3"},
      {ModelFamily::llama, "llama"},
@@ -157,7 +158,8 @@ inline constexpr NameTable<ModelFamily, 11> kNames<ModelFamily> = {
      {ModelFamily::qwen2_5_vl, "qwen2_5_vl"},
      {ModelFamily::qwen3_vl, "qwen3_vl"},
      {ModelFamily::internvl, "internvl"},
-     {ModelFamily::qwen2_audio, "qwen2_audio"}}};
+     {ModelFamily::qwen2_audio, "qwen2_audio"},
+     {ModelFamily::qwen2_5_omni, "qwen2_5_omni_thinker"}}};
 
 /// A PictureGeometry says how pictures are divided for an encoder.
 struct PictureGeometry {
@@ -173,12 +175,24 @@ struct PictureGeometry {
   bool operator==(const PictureGeometry&) const = default;
 };
 
+/// A SoundGeometry says how sounds are divided for an encoder, and placed among a video's frames.
+struct SoundGeometry {
+  /// Sounds are cut into parts of this many frames, each a sequence of its own. 0: they are not cut.
+  std::int64_t part = 0;
+  /// The tokens of a video and of its own sound alternate in chunks of this many positions in time. 0: videos
+  /// have no sound.
+  std::int64_t positions_per_chunk = 0;
+
+  bool operator==(const SoundGeometry&) const = default;
+};
+
 /// An Architecture has the properties of a model's family other than the forms of its layers.
 struct Architecture {
   ModelFamily family = ModelFamily::qwen2;
   EncoderFront front;
   ConnectorForm connector;
   PictureGeometry picture;
+  SoundGeometry sound = {};
   /// These encoder layers, counted from 0, also feed the LLM: each has a connector of its own, and the
   /// results of the j-th are added to the rows of pictures after LLM layer j ("deepstack", Qwen3-VL).
   std::vector<int> deepstack = {};

@@ -8,6 +8,30 @@ std::int64_t norm_parameters(NormKind kind, std::int64_t width) {
   return (kind == NormKind::layer ? 2 : 1) * width;
 }
 
+/// Returns the parameters of the front of an encoder of this width.
+std::int64_t parameters_of(const EncoderFront& of, std::int64_t width) {
+  std::int64_t sum = (of.table + (of.class_row ? 1 : 0)) * width;
+  if (of.norm) sum += norm_parameters(*of.norm, width);
+  if (of.kind == FrontKind::patches) return sum + width * (of.values + (of.bias ? 1 : 0));
+  constexpr std::int64_t kTaps = 3;  // of a convolution
+  return sum + width * (kTaps * of.values + 1) + width * (kTaps * width + 1);
+}
+
+/// Returns the parameters of a connector of this form and of `deep` more of the same size, on one tp rank.
+/// The encoder has this width.
+std::int64_t parameters_of(const ConnectorForm& of, const ConnectorSpec& spec, std::int64_t width, int deep,
+                           int tp) {
+  std::int64_t sum = spec.parameters(tp);
+  for (std::size_t i = 1; i < spec.widths.size(); ++i) {
+    const bool is_split = i % 2 == 1 && i + 1 < spec.widths.size();  // by column, and its outputs so
+    sum += is_split ? round_up(spec.widths[i], tp) / tp : spec.widths[i];
+  }
+  sum *= 1 + deep;
+  if (!of.norm) return sum;
+  const std::int64_t joined = norm_parameters(*of.norm, spec.widths.front());
+  return sum + (of.selects ? joined : norm_parameters(*of.norm, width)) + deep * joined;
+}
+
 }  // namespace
 
 std::int64_t TransformerSpec::layer_vectors(int tp) const {
@@ -24,29 +48,39 @@ std::int64_t TransformerSpec::layer_vectors(int tp) const {
   return sum;
 }
 
+ModelSpec ModelSpec::of_second() const {
+  ModelSpec model = *this;
+  model.encoder = second->encoder;
+  model.connector = second->connector;
+  if (architecture) {
+    model.architecture->front = second->front;
+    model.architecture->connector = second->form;
+    model.architecture->deepstack.clear();
+  }
+  model.second.reset();
+  return model;
+}
+
 std::int64_t ModelSpec::front_parameters() const {
-  if (!architecture || encoder.layers == 0) return 0;
-  const EncoderFront& of = architecture->front;
-  const std::int64_t width = encoder.hidden;
-  std::int64_t sum = (of.table + (of.class_row ? 1 : 0)) * width;
-  if (of.norm) sum += norm_parameters(*of.norm, width);
-  if (of.kind == FrontKind::patches) return sum + width * (of.values + (of.bias ? 1 : 0));
-  constexpr std::int64_t kTaps = 3;  // of a convolution
-  return sum + width * (kTaps * of.values + 1) + width * (kTaps * width + 1);
+  return architecture && encoder.layers > 0 ? parameters_of(architecture->front, encoder.hidden) : 0;
 }
 
 std::int64_t ModelSpec::connector_parameters(int tp) const {
-  std::int64_t sum = connector.parameters(tp);
-  if (!architecture) return sum;
-  const ConnectorForm& of = architecture->connector;
-  for (std::size_t i = 1; i < connector.widths.size(); ++i) {
-    const bool is_split = i % 2 == 1 && i + 1 < connector.widths.size();  // by column, and its outputs so
-    sum += is_split ? round_up(connector.widths[i], tp) / tp : connector.widths[i];
-  }
-  sum *= 1 + deep_features();
-  if (!of.norm) return sum;
-  const std::int64_t joined = norm_parameters(*of.norm, connector.widths.front());
-  return sum + (of.selects ? joined : norm_parameters(*of.norm, encoder.hidden)) + deep_features() * joined;
+  if (!architecture) return connector.parameters(tp);
+  return parameters_of(architecture->connector, connector, encoder.hidden, deep_features(), tp);
+}
+
+std::int64_t ModelSpec::second_encoder_parameters(int tp) const {
+  if (!second) return 0;
+  const TransformerSpec& spec = second->encoder;
+  const std::int64_t layers = spec.layers * (spec.layer_parameters(tp) + spec.layer_vectors(tp));
+  return layers + (architecture ? parameters_of(second->front, spec.hidden) : 0);
+}
+
+std::int64_t ModelSpec::second_connector_parameters(int tp) const {
+  if (!second) return 0;
+  if (!architecture) return second->connector.parameters(tp);
+  return parameters_of(second->form, second->connector, second->encoder.hidden, 0, tp);
 }
 
 std::int64_t ModelSpec::input_parameters(int tp) const {

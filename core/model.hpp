@@ -153,6 +153,19 @@ struct ConnectorSpec {
   bool operator==(const ConnectorSpec&) const = default;
 };
 
+/// A SecondEncoder is an encoder of another modality than the first one's, such as sounds next to pictures,
+/// with a connector of its own. It runs whole on the stage with the connectors, so it is not split over
+/// pipeline stages; tp, dp and recomputation are the first encoder's.
+struct SecondEncoder {
+  TransformerSpec encoder;
+  ConnectorSpec connector;
+  /// These are set for released models, whose ModelSpec has an architecture.
+  EncoderFront front = {};
+  ConnectorForm form = {};
+
+  bool operator==(const SecondEncoder&) const = default;
+};
+
 struct ModelSpec {
   std::string name;             ///< "llava-ov-llama3-8b", or the path of the user's file
   std::string preprocess;       ///< name of the preprocessing rule, such as "llava-ov"
@@ -161,7 +174,11 @@ struct ModelSpec {
   ConnectorSpec connector;
   TransformerSpec llm;
   std::optional<Architecture> architecture = std::nullopt;  ///< of a released model; presets have none
+  std::optional<SecondEncoder> second = std::nullopt;
 
+  /// Returns the model with its second encoder and connector in place of the first ones. Its Work is
+  /// Workload::of_second(). @pre second
+  ModelSpec of_second() const;
   /// Returns how the encoder's input becomes rows.
   EncoderFront front() const { return architecture ? architecture->front : EncoderFront{}; }
   /// Returns the form of the connector.
@@ -182,6 +199,10 @@ struct ModelSpec {
   std::int64_t front_parameters() const;
   /// Returns the connector's parameters: matrices, biases and norm.
   std::int64_t connector_parameters(int tp) const;
+  /// Returns the parameters of the second encoder's front and layers; 0 without one.
+  std::int64_t second_encoder_parameters(int tp) const;
+  /// Returns the parameters of the second encoder's connector; 0 without one.
+  std::int64_t second_connector_parameters(int tp) const;
   /// Returns the parameters before the LLM's first layer: the embedding, and the learned row that follows
   /// rows of a picture, if the model has one.
   std::int64_t input_parameters(int tp) const;

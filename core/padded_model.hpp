@@ -18,7 +18,14 @@ inline ModelSpec with_padded_rows(ModelSpec model, int tp, int row_alignment) {
   };
   pad(model.encoder.ffn);
   pad(model.llm.ffn);
-  for (std::size_t i = 1; i + 1 < model.connector.widths.size(); i += 2) pad(model.connector.widths[i]);
+  const auto pad_connector = [&](ConnectorSpec& connector) {
+    for (std::size_t i = 1; i + 1 < connector.widths.size(); i += 2) pad(connector.widths[i]);
+  };
+  pad_connector(model.connector);
+  if (model.second) {
+    pad(model.second->encoder.ffn);
+    pad_connector(model.second->connector);
+  }
   return model;
 }
 

@@ -93,6 +93,17 @@ struct Stage {
   auto operator<=>(const Stage&) const = default;
 };
 
+/// Returns the second encoder and its connector as a stage of ModelSpec::of_second().
+/// @pre the model has a second encoder, and the stage has the connectors
+inline Stage stage_of_second(const Stage& stage, const ModelSpec& model) {
+  Stage second = stage;
+  second.encoder_layers = model.second->encoder.layers;
+  second.llm_layers = 0;
+  second.embedding = second.head = false;
+  second.front = model.architecture.has_value();
+  return second;
+}
+
 /// Returns whether gradients go back over the boundary after stage `boundary`: whether that stage or an
 /// earlier one is trained.
 inline bool gradients_return(std::span<const Stage> stages, std::size_t boundary) {
@@ -104,6 +115,13 @@ inline bool gradients_return(std::span<const Stage> stages, std::size_t boundary
 struct Work {
   Workload encoder;
   Workload llm;
+
+  /// Returns whether a stage of the model runs its second encoder on this work.
+  bool has_second(const Stage& stage, const ModelSpec& model) const {
+    return model.second && stage.connector && encoder.second.tokens > 0;
+  }
+  /// Returns the second encoder's work, for stage_of_second().
+  Work of_second() const { return {encoder.of_second(), {}}; }
 
   auto operator<=>(const Work&) const = default;
 };

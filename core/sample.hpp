@@ -65,6 +65,15 @@ struct Record {
   std::int64_t row = 0;  ///< line in the file; the header is line 1
 };
 
+/// A SecondWork is the work of a model's second encoder (ModelSpec::second), counted as in a Workload.
+struct SecondWork {
+  std::int64_t sequences = 0;
+  std::int64_t tokens = 0;
+  std::int64_t attention_pairs = 0;
+
+  auto operator<=>(const SecondWork&) const = default;
+};
+
 /// A Workload is the work of one module, in the quantities its cost depends on: linear layers depend on
 /// `tokens`, attention on `attention_pairs`.
 struct Workload {
@@ -76,6 +85,7 @@ struct Workload {
   /// This is the number of LLM tokens that are known to have no trained prediction. Runs that compute logits
   /// only for trained tokens (TransformerSpec::logits_at_once) skip them in the head.
   std::int64_t untrained_tokens = 0;
+  SecondWork second = {};  ///< of the second encoder; zero for an LLM and for models with one encoder
 
   auto operator<=>(const Workload&) const = default;
   Workload& operator+=(const Workload& other) {
@@ -83,9 +93,16 @@ struct Workload {
     tokens += other.tokens;
     attention_pairs += other.attention_pairs;
     untrained_tokens += other.untrained_tokens;
+    second.sequences += other.second.sequences;
+    second.tokens += other.second.tokens;
+    second.attention_pairs += other.second.attention_pairs;
     return *this;
   }
-  bool empty() const { return tokens == 0; }
+  /// Returns the tokens of both encoders, or of the LLM.
+  std::int64_t all_tokens() const { return tokens + second.tokens; }
+  bool empty() const { return all_tokens() == 0; }
+  /// Returns the second encoder's work as the work of an only encoder.
+  Workload of_second() const { return {second.sequences, second.tokens, second.attention_pairs}; }
 };
 
 inline Workload operator+(Workload a, const Workload& b) {
@@ -97,7 +114,13 @@ struct EncoderSequences {
   std::int64_t count = 0;
   std::int64_t tokens = 0;           ///< of one sequence
   std::int64_t attention_pairs = 0;  ///< of one sequence
+  bool second = false;               ///< the second encoder's
 
+  Workload work() const {
+    const SecondWork all{count, count * tokens, count * attention_pairs};
+    if (second) return {0, 0, 0, 0, all};
+    return {all.sequences, all.tokens, all.attention_pairs};
+  }
   bool operator==(const EncoderSequences&) const = default;
 };
 
@@ -115,9 +138,7 @@ struct Sample {
 
   Workload encoder() const {
     Workload work;
-    for (const EncoderSequences& group : encoder_sequences) {
-      work += {group.count, group.count * group.tokens, group.count * group.attention_pairs};
-    }
+    for (const EncoderSequences& group : encoder_sequences) work += group.work();
     return work;
   }
   Workload llm() const {

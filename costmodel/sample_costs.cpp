@@ -97,8 +97,12 @@ Work total_work(std::span<const Sample> samples) {
 }
 
 Workload mean_part(const Workload& total, std::int64_t count) {
-  return {round_up(total.sequences, count) / count, round_up(total.tokens, count) / count,
-          round_up(total.attention_pairs, count) / count, total.untrained_tokens / count};
+  const auto part = [count](std::int64_t all) { return round_up(all, count) / count; };
+  return {part(total.sequences),
+          part(total.tokens),
+          part(total.attention_pairs),
+          total.untrained_tokens / count,
+          {part(total.second.sequences), part(total.second.tokens), part(total.second.attention_pairs)}};
 }
 
 SampleCosts sample_costs(const CostModel& cost, const Plan& plan, const ModelSpec& model,

@@ -89,8 +89,8 @@ void FolderWeights::visit(const Parameter& tensor, Range rows, Range columns,
 void FolderWeights::visit_part(const StoredPart& part, const Parameter& tensor, Range rows, Range columns,
                                const std::function<void(const StoredRun&)>& visit) const {
   if (part.absent) {
-    const std::vector<float> zeros(static_cast<std::size_t>(rows.size() * columns.size()), 0.0F);
-    return visit({{NumberType::f32, zeros.data(), std::ssize(zeros)}, part.name, folder_.path()});
+    const std::vector<double> values = values_without_seed(tensor, rows, columns);
+    return visit({{NumberType::f64, values.data(), std::ssize(values)}, part.name, folder_.path()});
   }
   const Weight weight = folder_.at(part.name);
   const std::string& file = weight.file->path();

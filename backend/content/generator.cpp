@@ -82,7 +82,7 @@ Generator::Generator(const ModelSpec& model, const RankContext& rank, std::uint6
 }
 
 Tensor Generator::encode(const StageInput& input) const {
-  if (!encoder_ || input.encoder->rows() == 0) return {rank_, 0, model_.sent_width()};
+  if (!encoder_ || input.encoder->sent_rows() == 0) return {rank_, 0, model_.sent_width()};
   encoder_->prepare(input);
   StageTape tape;
   return encoder_->forward({}, input, {}, tape);

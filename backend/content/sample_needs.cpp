@@ -29,7 +29,7 @@ SampleNeeds::SampleNeeds(const Plan& plan, const ModelSpec& model, std::span<con
     for (const Instruction& instruction : layout.instructions_of(group)) {
       if (instruction.op != Op::forward) continue;
       const StagePlace& place = places[static_cast<std::size_t>(instruction.stage)];
-      const Part part{instruction.microbatch, group.dp_rank, place.patches};
+      const Part part{instruction.microbatch, group.dp_rank, place.takes_values(model_)};
       if (place.stage.encoder_layers > 0) encoder_.push_back(part);
       if (place.stage.llm_layers > 0) llm_.push_back({part.microbatch, part.dp_rank, false});
     }

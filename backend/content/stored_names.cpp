@@ -91,6 +91,10 @@ LayerNames layer_names(ModelFamily family, bool remote = false) {
     case ModelFamily::qwen2_5_vl:
       return {"blocks.",      "norm1", {"attn.qkv"}, "attn.proj", "norm2", {"mlp.gate_proj", "mlp.up_proj"},
               "mlp.down_proj"};
+    case ModelFamily::qwen2_5_omni:
+      return {"blocks.",      "norm1", {"attn.q", "attn.k", "attn.v"},
+              "attn.proj",    "norm2", {"mlp.gate_proj", "mlp.up_proj"},
+              "mlp.down_proj"};
     case ModelFamily::internvl:
       if (remote) {
         return {"encoder.layers.", "norm1", {"attn.qkv"}, "attn.proj", "norm2", {"mlp.fc1"}, "mlp.fc2"};
@@ -137,6 +141,7 @@ struct Prefixes {
   std::vector<std::string> newline;
   std::string encoder_probe;
   std::string connector_probe;
+  std::vector<std::string> second = {};  ///< of the second encoder
 };
 
 Prefixes prefixes_of(ModelFamily family, bool remote) {
@@ -176,6 +181,15 @@ Prefixes prefixes_of(ModelFamily family, bool remote) {
               {},
               "patch_embed.proj.weight",
               "merger.mlp.0.weight"};
+    case ModelFamily::qwen2_5_omni:
+      return {{"model.", "thinker.model."},
+              {"", "thinker."},
+              {"visual.", "thinker.visual."},
+              {"visual.", "thinker.visual."},
+              {},
+              "patch_embed.proj.weight",
+              "merger.mlp.0.weight",
+              {"audio_tower.", "thinker.audio_tower."}};
     case ModelFamily::internvl:
       if (remote) return {outer_llm, head, {"vision_model."}, {""}, {}, kRemoteClass, "mlp1.1.weight"};
       return {outer_llm,
@@ -208,6 +222,12 @@ StoredNames::StoredNames(const ModelSpec& model, const Has& has)
   if (model.architecture->newline) {
     newline_ = find_prefix(has, "image_newline", prefixes.newline) + "image_newline";
   }
+  if (model.second) {
+    ModelSpec hears = model.of_second();
+    hears.architecture->family = ModelFamily::qwen2_audio;
+    const EncoderPrefix prefix{find_prefix(has, "conv1.weight", prefixes.second)};
+    second_ = std::make_shared<const StoredNames>(StoredNames(std::move(hears), prefix));
+  }
 }
 
 StoredNames::StoredNames(const ModelSpec& model, bool of_opengvlab)
@@ -220,9 +240,21 @@ std::vector<StoredPart> StoredNames::parts(const std::string& tensor, std::int64
   const std::string module = tensor.substr(0, dot);
   const std::string rest = tensor.substr(dot + 1);
   if (module == "llm") return llm(rest, rows, columns);
+  if (module == "second" && second_) return second_->second(rest, rows, columns);
   if (module == "connector" || rest.starts_with("norm.")) return connector(tensor, rows, columns);
   if (module == "encoder") return encoder(rest, rows, columns);
   fail_without_name(tensor);
+}
+
+/// Returns the parts of Qwen2.5-Omni's sound encoder. Its position table is computed and in no file.
+std::vector<StoredPart> StoredNames::second(const std::string& rest, std::int64_t rows,
+                                            std::int64_t columns) const {
+  const auto [part, kind] = split_kind(rest);
+  if (part == "norm") return whole(encoder_ + "ln_post" + kind, rows, columns);
+  if (part == "connector.0") return whole(encoder_ + "proj" + kind, rows, columns);
+  std::vector<StoredPart> all = encoder(rest, rows, columns);
+  all.front().absent = all.front().absent || part == "positions";
+  return all;
 }
 
 /// Returns queries, keys and values, which are stored separately or as one tensor.
@@ -267,8 +299,8 @@ std::vector<StoredPart> StoredNames::encoder(const std::string& rest, std::int64
   const ModelFamily family = model_.architecture->family;
   const PictureGeometry& picture = model_.architecture->picture;
   const bool internvl = family == ModelFamily::internvl;
-  const bool qwen =
-      family == ModelFamily::qwen2_vl || family == ModelFamily::qwen2_5_vl || family == ModelFamily::qwen3_vl;
+  const bool qwen = family == ModelFamily::qwen2_vl || family == ModelFamily::qwen2_5_vl ||
+                    family == ModelFamily::qwen3_vl || family == ModelFamily::qwen2_5_omni;
   if (rest.starts_with("layers.")) {
     const std::size_t dot = rest.find('.', 7);
     return encoder_layer(rest.substr(7, dot - 7), rest.substr(dot + 1), rows, columns);
@@ -347,6 +379,7 @@ std::vector<StoredPart> StoredNames::connector(const std::string& tensor, std::i
       return whole(connector_ + qwen3_merger(tensor) + kind, rows, columns);
     case ModelFamily::qwen2_vl:
     case ModelFamily::qwen2_5_vl:
+    case ModelFamily::qwen2_5_omni:
       return whole(connector_ +
                        (norm     ? "merger.ln_q"
                         : second ? "merger.mlp.2"

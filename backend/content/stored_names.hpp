@@ -3,7 +3,9 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/model.hpp"
@@ -15,7 +17,9 @@ struct StoredPart {
   std::string name;
   std::int64_t rows = 0;                 ///< number of rows of this project's tensor that it holds
   std::vector<std::int64_t> shape = {};  ///< shape in the folder
-  bool absent = false;  ///< not in the folder; the rows are zeros (key biases of models without key biases)
+  /// Not in the folder; the rows have their initial values: zeros for key biases of models without key
+  /// biases, sinusoids for a computed position table.
+  bool absent = false;
   /// Number of taps of a convolution. Stored columns are ordered by value and then tap, this project's
   /// columns by tap and then value.
   int taps = 1;
@@ -47,13 +51,24 @@ class StoredNames {
                               const std::vector<std::string>& names, const std::string& kind,
                               std::int64_t columns) const;
 
+  /// EncoderPrefix is the prefix of an encoder's names, "thinker.audio_tower.".
+  struct EncoderPrefix {
+    std::string text;
+  };
+  /// Holds only the names of an encoder.
+  StoredNames(ModelSpec model, EncoderPrefix prefix)
+      : model_(std::move(model)), encoder_(std::move(prefix.text)) {}
+
+  std::vector<StoredPart> second(const std::string& rest, std::int64_t rows, std::int64_t columns) const;
+
   const ModelSpec model_;
-  bool remote_ = false;    ///< names are OpenGVLab's, not transformers'
-  std::string llm_;        ///< "model."
-  std::string head_;       ///< "lm_head.weight"
-  std::string encoder_;    ///< "vision_tower."
-  std::string connector_;  ///< "multi_modal_projector."
-  std::string newline_;    ///< "image_newline"
+  bool remote_ = false;                        ///< names are OpenGVLab's, not transformers'
+  std::string llm_;                            ///< "model."
+  std::string head_;                           ///< "lm_head.weight"
+  std::string encoder_;                        ///< "vision_tower."
+  std::string connector_;                      ///< "multi_modal_projector."
+  std::string newline_;                        ///< "image_newline"
+  std::shared_ptr<const StoredNames> second_;  ///< of the second encoder, if there is one
 };
 
 }  // namespace dflop

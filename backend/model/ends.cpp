@@ -61,15 +61,15 @@ std::vector<std::int32_t> part_of(const std::vector<std::int32_t>& numbers, std:
 
 }  // namespace
 
-Connector::Connector(const ModelSpec& model, ParameterStore& store, const RankContext& rank,
-                     std::optional<int> deep)
+Connector::Connector(const ModelSpec& model, const EncoderNames& names, ParameterStore& store,
+                     const RankContext& rank, std::optional<int> deep)
     : form_(model.connector_form()),
       joins_first_(form_.selects || deep),
       joined_(model.joined_rows()),
       rank_(rank) {
-  const std::string name = deep ? deep_connector_name(*deep) : "connector";
+  const std::string name = deep ? deep_connector_name(*deep) : names.connector;
   if (form_.norm)
-    norm_.emplace(deep ? name + ".norm" : "encoder.norm", *form_.norm, form_.epsilon, store, rank);
+    norm_.emplace(deep ? name + ".norm" : names.encoder + ".norm", *form_.norm, form_.epsilon, store, rank);
   const std::size_t linears = model.connector.widths.size() - 1;
   for (std::size_t i = 0; i < linears; ++i) {
     const bool has_second = i % 2 == 1 || i + 1 < linears;
@@ -186,10 +186,12 @@ void Connector::backward_weight(ConnectorTape& tape) const {
   tape = {};
 }
 
-Connectors::Connectors(const ModelSpec& model, ParameterStore& store, const RankContext& rank) : rank_(rank) {
+Connectors::Connectors(const ModelSpec& model, const EncoderNames& names, ParameterStore& store,
+                       const RankContext& rank)
+    : rank_(rank) {
   if (model.architecture) deepstack_ = model.architecture->deepstack;
-  all_.emplace_back(model, store, rank);
-  for (int deep = 0; deep < model.deep_features(); ++deep) all_.emplace_back(model, store, rank, deep);
+  all_.emplace_back(model, names, store, rank);
+  for (int deep = 0; deep < model.deep_features(); ++deep) all_.emplace_back(model, names, store, rank, deep);
 }
 
 std::size_t Connectors::connector_of(int layer) const {

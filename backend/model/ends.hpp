@@ -9,6 +9,7 @@
 
 #include "backend/model/linear.hpp"
 #include "backend/model/microbatch.hpp"
+#include "backend/model/parameter_list.hpp"
 #include "backend/model/row_mixer.hpp"
 #include "core/model.hpp"
 
@@ -35,7 +36,7 @@ class Connector {
  public:
   /// Makes the connector of the encoder's last layer or, with `deep`, of the deep features with this index
   /// (Architecture::deepstack). Those are joined before their norm.
-  Connector(const ModelSpec& model, ParameterStore& store, const RankContext& rank,
+  Connector(const ModelSpec& model, const EncoderNames& names, ParameterStore& store, const RankContext& rank,
             std::optional<int> deep = {});
 
   /// Takes the rows of the encoder's output that the rank holds, [rows, encoder width]. Every tp rank
@@ -75,7 +76,8 @@ class Connectors {
   /// A Tape keeps one ConnectorTape for each connector, the main one first.
   using Tape = std::vector<ConnectorTape>;
 
-  Connectors(const ModelSpec& model, ParameterStore& store, const RankContext& rank);
+  Connectors(const ModelSpec& model, const EncoderNames& names, ParameterStore& store,
+             const RankContext& rank);
 
   /// Starts a microbatch. Call it before the encoder's first layer.
   void begin(Tape& tape) const;

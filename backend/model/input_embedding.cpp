@@ -52,11 +52,12 @@ RowMix part_of(const RowMix& mix, Range part, std::int64_t rows) {
 /// A PositionTable adds to each row the learned or fixed table row of its position, or a mixture of rows.
 class PositionTable {
  public:
-  PositionTable(const EncoderFront& front, ParameterStore& store, const RankContext& rank)
+  PositionTable(const EncoderFront& front, const std::string& encoder, ParameterStore& store,
+                const RankContext& rank)
       : store_(store),
         rank_(rank),
         spread_(front.spread_table),
-        table_(front.table > 0 ? &store.find("encoder.positions") : nullptr) {}
+        table_(front.table > 0 ? &store.find(encoder + ".positions") : nullptr) {}
 
   void add_to(Tensor& rows, const EncoderInput& input, InputTape& tape) const {
     if (table_ == nullptr) return;
@@ -114,15 +115,16 @@ class PositionTable {
 /// A PatchEmbedding is a linear layer on the values of patches. Each sequence may begin with a learned row.
 class PatchEmbedding final : public InputEmbedding {
  public:
-  PatchEmbedding(const ModelSpec& model, ParameterStore& store, const RankContext& rank)
+  PatchEmbedding(const ModelSpec& model, const std::string& encoder, ParameterStore& store,
+                 const RankContext& rank)
       : values_(model.front().values),
         store_(store),
         rank_(rank),
-        class_(model.front().class_row ? &store.find("encoder.class") : nullptr),
-        table_(model.front(), store, rank),
-        linear_("encoder.patches", model.front().bias, Split::whole, store, rank) {
+        class_(model.front().class_row ? &store.find(encoder + ".class") : nullptr),
+        table_(model.front(), encoder, store, rank),
+        linear_(encoder + ".patches", model.front().bias, Split::whole, store, rank) {
     if (const auto norm = model.front().norm) {
-      norm_.emplace("encoder.front_norm", *norm, model.encoder.layer_form().epsilon, store, rank);
+      norm_.emplace(encoder + ".front_norm", *norm, model.encoder.layer_form().epsilon, store, rank);
     }
   }
 
@@ -214,12 +216,13 @@ class PatchEmbedding final : public InputEmbedding {
 /// at the edge.
 class SoundEmbedding final : public InputEmbedding {
  public:
-  SoundEmbedding(const ModelSpec& model, ParameterStore& store, const RankContext& rank)
+  SoundEmbedding(const ModelSpec& model, const std::string& encoder, ParameterStore& store,
+                 const RankContext& rank)
       : bins_(model.front().values),
         rank_(rank),
-        table_(model.front(), store, rank),
-        first_("encoder.conv1", true, Split::whole, store, rank),
-        second_("encoder.conv2", true, Split::whole, store, rank) {}
+        table_(model.front(), encoder, store, rank),
+        first_(encoder + ".conv1", true, Split::whole, store, rank),
+        second_(encoder + ".conv2", true, Split::whole, store, rank) {}
 
   Tensor forward(const EncoderInput& input, InputTape& tape) const override {
     Kernels& kernels = rank_.kernels;
@@ -323,13 +326,13 @@ class SoundEmbedding final : public InputEmbedding {
 
 }  // namespace
 
-std::unique_ptr<InputEmbedding> make_input_embedding(const ModelSpec& model, ParameterStore& store,
-                                                     const RankContext& rank) {
+std::unique_ptr<InputEmbedding> make_input_embedding(const ModelSpec& model, const std::string& encoder,
+                                                     ParameterStore& store, const RankContext& rank) {
   switch (model.front().kind) {
     case FrontKind::patches:
-      return std::make_unique<PatchEmbedding>(model, store, rank);
+      return std::make_unique<PatchEmbedding>(model, encoder, store, rank);
     case FrontKind::sound:
-      return std::make_unique<SoundEmbedding>(model, store, rank);
+      return std::make_unique<SoundEmbedding>(model, encoder, store, rank);
   }
   return nullptr;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "backend/model/linear.hpp"
 #include "backend/model/microbatch.hpp"
@@ -38,8 +39,9 @@ class InputEmbedding {
   virtual void backward_weight(InputTape& tape) const = 0;
 };
 
-/// Makes the input embedding of a model's encoder. The referenced objects must outlive it.
-std::unique_ptr<InputEmbedding> make_input_embedding(const ModelSpec& model, ParameterStore& store,
-                                                     const RankContext& rank);
+/// Makes the input embedding of a model's encoder, whose parameters have names that begin with `encoder`. The
+/// referenced objects must outlive it.
+std::unique_ptr<InputEmbedding> make_input_embedding(const ModelSpec& model, const std::string& encoder,
+                                                     ParameterStore& store, const RankContext& rank);
 
 }  // namespace dflop

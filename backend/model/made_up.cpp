@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/program/encoder_share.hpp"
 #include "core/program/loss_weight.hpp"
 #include "core/support/random.hpp"
 
@@ -17,23 +18,20 @@ Random random_of(std::uint64_t seed, const Sample& sample, const std::string& pa
   return Random(seed, stable_hash(sample.id + '\0' + part));
 }
 
-/// A SequencePlace is a sequence's position among the sequences of its sample.
-struct SequencePlace {
-  std::int64_t tokens = 0;
-  std::int64_t tokens_before = 0;  ///< tokens of the sample's earlier sequences
-};
-
-SequencePlace place_of(const Sample& sample, std::int64_t sequence) {
+/// Returns the group of a sample's sequence, and calls before(group, count) for each group with `count`
+/// earlier sequences.
+template <typename Before>
+const EncoderSequences& group_of(const Sample& sample, std::int64_t sequence, const Before& before) {
   std::int64_t left = sequence;
-  std::int64_t before = 0;
+  std::int64_t all = 0;
   for (const EncoderSequences& group : sample.encoder_sequences) {
-    if (left >= 0 && left < group.count) return {group.tokens, before + left * group.tokens};
+    all += group.count;
+    before(group, std::clamp<std::int64_t>(left, 0, group.count));
+    if (left >= 0 && left < group.count) return group;
     left -= group.count;
-    before += group.count * group.tokens;
   }
   throw Error(ErrorKind::internal, "sample '" + sample.id + "': expected an encoder sequence from 0 to " +
-                                       std::to_string(sample.encoder().sequences - 1) + ", found " +
-                                       std::to_string(sequence));
+                                       std::to_string(all - 1) + ", found " + std::to_string(sequence));
 }
 
 /// Returns a value of row class + 1 of the Walsh-Hadamard matrix of order 16, repeated three times. The rows
@@ -66,7 +64,8 @@ std::vector<float> made_up_pixels(std::uint64_t seed, const Sample& sample, std:
 }
 
 std::vector<float> sequence_pixels(std::uint64_t seed, const Sample& sample, std::int64_t sequence) {
-  return made_up_pixels(seed, sample, sequence, place_of(sample, sequence).tokens, kPatchValues);
+  const EncoderSequences& group = group_of(sample, sequence, [](const EncoderSequences&, std::int64_t) {});
+  return made_up_pixels(seed, sample, sequence, group.tokens, kPatchValues);
 }
 
 std::vector<std::int32_t> text_ids(std::uint64_t seed, const Sample& sample, std::int64_t vocabulary) {
@@ -132,16 +131,24 @@ std::vector<std::int32_t> runs_of(std::int64_t rows, std::int64_t size) {
 
 std::shared_ptr<const EncoderSequence> MadeUpContents::encoder(const Sample& sample, std::int64_t sequence,
                                                                bool values) const {
-  const SequencePlace place = place_of(sample, sequence);
-  const LayerForm form = model_.encoder.layer_form();
-  const EncoderFront front = model_.front();
-  const std::int64_t merge = model_.connector.merge;
+  // The parts of the sample's LLM tokens are differences of one increasing sequence of integers, so they add
+  // up to the whole.
+  std::int64_t share_before = 0;
+  const EncoderSequences& group =
+      group_of(sample, sequence, [&](const EncoderSequences& earlier, std::int64_t count) {
+        share_before += count * output_share(model_, earlier);
+      });
+  const ModelSpec& model = group.second && second_ ? *second_ : model_;
+  const LayerForm form = model.encoder.layer_form();
+  const EncoderFront front = model.front();
+  const std::int64_t merge = model.connector.merge;
   EncoderSequence made;
-  made.rows = place.tokens;
+  made.second = group.second;
+  made.rows = group.tokens;
   if (form.rotary) made.positions = places_on_axes(made.rows, form.rotary->axes());
   if (!form.windowed.empty()) {
     const std::int64_t side =
-        std::int64_t{model_.architecture->picture.window} * model_.architecture->picture.merge;
+        std::int64_t{model.architecture->picture.window} * model.architecture->picture.merge;
     made.windows = runs_of(made.rows, side * side);
   }
   if (front.table > 0) {
@@ -160,21 +167,20 @@ std::shared_ptr<const EncoderSequence> MadeUpContents::encoder(const Sample& sam
     made.values = HostValues(made_up_pixels(seed_, sample, sequence, frames, front.values)).as(dtype_);
   }
   std::int64_t merged = made.rows - class_rows;
-  if (model_.connector_form().averages) merged = merged / merge * merge;  // odd last row
+  if (model.connector_form().averages) merged = merged / merge * merge;  // odd last row
   if (merged % merge != 0) {
     throw Error(ErrorKind::input, "sample '" + sample.id + "': " + std::to_string(merged) +
                                       " encoder tokens cannot be merged by " + std::to_string(merge));
   }
-  if (model_.connector_form().selects) {
-    const std::int64_t means = model_.connector_form().averages ? merge : 1;
+  if (model.connector_form().selects) {
+    const std::int64_t means = model.connector_form().averages ? merge : 1;
     for (std::int64_t row = class_rows; row + means <= made.rows; row += means) {
       made.select.add_mean(row, row + means);
     }
   }
-  // The parts are differences of one increasing sequence of integers, so they add up to the whole.
-  const std::int64_t all = std::max<std::int64_t>(1, sample.encoder().tokens);
-  const std::int64_t first = sample.encoder_output_tokens * place.tokens_before / all;
-  const std::int64_t last = sample.encoder_output_tokens * (place.tokens_before + place.tokens) / all;
+  const std::int64_t all = std::max<std::int64_t>(1, output_shares(model_, sample));
+  const std::int64_t first = sample.encoder_output_tokens * share_before / all;
+  const std::int64_t last = sample.encoder_output_tokens * (share_before + output_share(model_, group)) / all;
   add_means(made.sent, merged / merge, last - first);
   for (std::int64_t at = first; at < last; ++at) {
     made.places.push_back(at < sample.llm_tokens ? static_cast<std::int32_t>(at) : -1);

@@ -49,7 +49,9 @@ class MadeUpContents final : public Contents {
  public:
   /// Makes the encoder's inputs in the run's precision. The model must outlive this object.
   MadeUpContents(const ModelSpec& model, std::uint64_t seed, DType dtype = DType::f32)
-      : model_(model), seed_(seed), dtype_(dtype) {}
+      : model_(model), seed_(seed), dtype_(dtype) {
+    if (model.second) second_ = model.of_second();
+  }
 
   /// @throws Error (input) if the connector cannot merge the sequence's rows
   std::shared_ptr<const EncoderSequence> encoder(const Sample& sample, std::int64_t sequence,
@@ -59,6 +61,7 @@ class MadeUpContents final : public Contents {
 
  private:
   const ModelSpec& model_;
+  std::optional<ModelSpec> second_;  ///< ModelSpec::of_second()
   std::uint64_t seed_;
   DType dtype_;
 };

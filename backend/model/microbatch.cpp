@@ -1,5 +1,7 @@
 #include "backend/model/microbatch.hpp"
 
+#include <optional>
+
 #include "backend/model/parameter_list.hpp"
 #include "core/error.hpp"
 
@@ -34,18 +36,15 @@ BatchContent::BatchContent(const Plan& plan, const ModelSpec& model, std::span<c
   if (trained > 0) token_weight_ = 1.0 / static_cast<double>(trained);
 }
 
-EncoderInput BatchContent::encoder(int microbatch, int encoder_dp, bool values) const {
-  EncoderInput input;
-  input.rows_to.assign(static_cast<std::size_t>(plan_.llm.dp), 0);
-  std::int64_t selected = 0;
-  std::int64_t connected = 0;
-  const int joined = model_.joined_rows();
-  const int front_values = model_.front().values;
-  for_each_piece(plan_, model_, samples_, bins_, microbatch, [&](const EncoderPiece& piece) {
-    if (piece.encoder_dp != encoder_dp) return;
-    const Sample& sample = samples_[static_cast<std::size_t>(piece.sample)];
-    const std::shared_ptr<const EncoderSequence> shared = contents_.encoder(sample, piece.sequence, values);
-    const EncoderSequence& one = *shared;
+namespace {
+
+/// A Packer appends sequences to the input of one of a model's encoders.
+class Packer {
+ public:
+  Packer(const ConnectorForm& form, int joined, int front_values)
+      : selects_(form.selects), joined_(joined), front_values_(front_values) {}
+
+  void add(const EncoderSequence& one, bool values, EncoderInput& input) {
     const std::int64_t first = input.rows();
     input.add_sequence(one.rows, one.positions, one.windows);
     append_from(input.value_rows, one.value_rows, input.value_offsets.back());
@@ -53,14 +52,47 @@ EncoderInput BatchContent::encoder(int microbatch, int encoder_dp, bool values) 
     input.table_mix.append(one.table_mix, 0);
     if (values) {
       input.values.push_back(one.values);
-      const std::int64_t patches = one.values.size() / front_values;
+      const std::int64_t patches = one.values.size() / front_values_;
       input.value_offsets.push_back(static_cast<std::int32_t>(input.value_offsets.back() + patches));
     }
     input.select.append(one.select, first);
-    input.sent.append(one.sent, connected);
-    selected += model_.connector_form().selects ? one.select.rows() : one.rows;
-    connected = selected / joined;
-    input.rows_to[static_cast<std::size_t>(piece.llm_dp)] += one.sent.rows();
+    input.sent.append(one.sent, connected_);
+    selected_ += selects_ ? one.select.rows() : one.rows;
+    connected_ = selected_ / joined_;
+  }
+
+ private:
+  bool selects_;
+  int joined_;
+  int front_values_;
+  std::int64_t selected_ = 0;
+  std::int64_t connected_ = 0;
+};
+
+Packer packer_of(const ModelSpec& model) {
+  return {model.connector_form(), model.joined_rows(), model.front().values};
+}
+
+}  // namespace
+
+EncoderInput BatchContent::encoder(int microbatch, int encoder_dp, bool values) const {
+  EncoderInput input;
+  input.rows_to.assign(static_cast<std::size_t>(plan_.llm.dp), 0);
+  Packer first = packer_of(model_);
+  std::optional<Packer> second;
+  if (model_.second) {
+    second = packer_of(model_.of_second());
+    input.second = std::make_shared<EncoderInput>();
+  }
+  std::int32_t sent = 0;
+  for_each_piece(plan_, model_, samples_, bins_, microbatch, [&](const EncoderPiece& piece) {
+    if (piece.encoder_dp != encoder_dp) return;
+    const Sample& sample = samples_[static_cast<std::size_t>(piece.sample)];
+    const std::shared_ptr<const EncoderSequence> one = contents_.encoder(sample, piece.sequence, values);
+    EncoderInput& into = piece.second ? *input.second : input;
+    (piece.second ? *second : first).add(*one, values, into);
+    for (std::int64_t row = 0; second && row < one->sent.rows(); ++row) into.sent_places.push_back(sent++);
+    input.rows_to[static_cast<std::size_t>(piece.llm_dp)] += one->sent.rows();
   });
   return input;
 }

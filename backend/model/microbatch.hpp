@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -16,7 +17,7 @@
 namespace dflop {
 
 /// An EncoderInput is the input of one dp rank of the encoder for one microbatch: its EncoderSequences, back
-/// to back.
+/// to back. A model with two encoders has one for each; the second one's is part of the first one's.
 struct EncoderInput : PackedRows {
   std::vector<HostValues> values;              ///< values of each sequence's patches or frames, if requested
   std::vector<std::int32_t> value_offsets{0};  ///< first patch or frame of each sequence, then the end
@@ -26,6 +27,12 @@ struct EncoderInput : PackedRows {
   RowMix select;                      ///< makes the selected rows from the encoder's rows
   RowMix sent;                        ///< makes the sent rows from the connector's rows
   std::vector<std::int64_t> rows_to;  ///< number of rows for each dp rank of the LLM, in rank order
+  std::shared_ptr<EncoderInput> second = nullptr;  ///< if the model has a second encoder
+  /// If the model has a second encoder, these are the places of the encoder's sent rows among those of both.
+  std::vector<std::int32_t> sent_places = {};
+
+  /// Returns the number of rows that all encoders send.
+  std::int64_t sent_rows() const { return sent.rows() + (second ? second->sent.rows() : 0); }
 };
 
 /// An LlmInput is the input of one dp rank of the LLM for one microbatch. Each sample is one sequence.

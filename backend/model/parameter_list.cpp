@@ -110,51 +110,61 @@ class Listing {
   }
 
   /// Adds the encoder's input embedding. Each rank makes the rows that it holds.
-  void front(const EncoderFront& front, std::int64_t hidden) {
+  void front(const EncoderFront& front, std::int64_t hidden, const std::string& encoder) {
     if (front.kind == FrontKind::sound) {
-      whole("encoder.conv1", hidden, 3 * std::int64_t{front.values}, Initial::normal, true);
-      vector("encoder.conv1.bias", hidden, Initial::zeros, true);
-      whole("encoder.conv2", hidden, 3 * hidden, Initial::normal, true);
-      vector("encoder.conv2.bias", hidden, Initial::zeros, true);
+      whole(encoder + ".conv1", hidden, 3 * std::int64_t{front.values}, Initial::normal, true);
+      vector(encoder + ".conv1.bias", hidden, Initial::zeros, true);
+      whole(encoder + ".conv2", hidden, 3 * hidden, Initial::normal, true);
+      vector(encoder + ".conv2.bias", hidden, Initial::zeros, true);
     } else {
-      whole("encoder.patches", hidden, front.values, Initial::normal, true);
-      if (front.bias) vector("encoder.patches.bias", hidden, Initial::zeros, true);
+      whole(encoder + ".patches", hidden, front.values, Initial::normal, true);
+      if (front.bias) vector(encoder + ".patches.bias", hidden, Initial::zeros, true);
     }
-    if (front.class_row) whole("encoder.class", 1, hidden, Initial::normal, true);
+    if (front.class_row) whole(encoder + ".class", 1, hidden, Initial::normal, true);
     if (front.table > 0) {
-      whole("encoder.positions", front.table, hidden,
+      whole(encoder + ".positions", front.table, hidden,
             front.frozen_table ? Initial::sinusoids : Initial::normal, true);
       list_.back().frozen = front.frozen_table;
     }
-    if (front.norm) norm("encoder.front_norm", hidden, *front.norm, true);
+    if (front.norm) norm(encoder + ".front_norm", hidden, *front.norm, true);
+  }
+
+  /// Adds a model's second encoder with its front and connector.
+  void second(const ModelSpec& model) {
+    const ModelSpec of = model.of_second();
+    const EncoderNames names = second_encoder();
+    front(of.front(), of.encoder.hidden, names.encoder);
+    for (int i = 0; i < of.encoder.layers; ++i)
+      layer(of.encoder, names.encoder + ".layers." + std::to_string(i));
+    connectors(of, names);
   }
 
   /// Adds the connector and the connectors of deep features.
-  void connectors(const ModelSpec& model) {
+  void connectors(const ModelSpec& model, const EncoderNames& names) {
     const ConnectorForm form = model.connector_form();
     const std::size_t first = list_.size();
-    connector(model);
+    connector(model, names);
     for (int deep = 0; deep < model.deep_features(); ++deep) {
       const std::string name = deep_connector_name(deep);
       if (form.norm) norm(name + ".norm", model.connector.widths.front(), *form.norm, false);
       linears(name, model.connector);
     }
-    // Qwen2-Audio's norm is the encoder's last one (audio_tower.layer_norm).
+    // The norm before the connector of a sound encoder is that encoder's last one (Whisper's ln_post).
     const bool has_own_norm =
-        form.norm && model.architecture && model.architecture->family == ModelFamily::qwen2_audio;
+        form.norm && model.architecture && model.architecture->front.kind == FrontKind::sound;
     for (std::size_t i = first; i < list_.size(); ++i)
-      list_[i].connects = !has_own_norm || !list_[i].name.starts_with("encoder.norm");
+      list_[i].connects = !has_own_norm || !list_[i].name.starts_with(names.encoder + ".norm");
   }
 
   /// Adds the connector's norm and linear layers.
-  void connector(const ModelSpec& model) {
+  void connector(const ModelSpec& model, const EncoderNames& names) {
     const ConnectorSpec& spec = model.connector;
     const ConnectorForm form = model.connector_form();
     if (form.norm) {
-      norm("encoder.norm", form.selects ? spec.widths.front() : model.encoder.hidden, *form.norm,
+      norm(names.encoder + ".norm", form.selects ? spec.widths.front() : model.encoder.hidden, *form.norm,
            !form.selects);
     }
-    linears("connector", spec);
+    linears(names.connector, spec);
   }
 
   /// Adds a connector's linear layers. They are split in pairs: the first by rows, the second by columns. A
@@ -212,7 +222,7 @@ void require_heads(const ModelSpec& model, const TransformerSpec& spec, const st
               std::to_string(spec.kv_heads));
 }
 
-void require_connector(const ModelSpec& model) {
+void require_connector(const ModelSpec& model, const std::string& name) {
   const std::vector<int>& widths = model.connector.widths;
   const int first = model.encoder.hidden * model.joined_rows();
   require(widths.size() > 1, model,
@@ -220,11 +230,11 @@ void require_connector(const ModelSpec& model) {
           "widths [" +
               std::to_string(first) + ", " + std::to_string(model.llm.hidden) + "]");
   require(widths.front() == first, model,
-          "connector: expected the first width " + std::to_string(first) + ", which is " +
+          name + ": expected the first width " + std::to_string(first) + ", which is " +
               std::to_string(model.joined_rows()) + " x the encoder's, found " +
               std::to_string(widths.front()));
   require(widths.back() == model.llm.hidden, model,
-          "connector: expected the last width " + std::to_string(model.llm.hidden) +
+          name + ": expected the last width " + std::to_string(model.llm.hidden) +
               ", which is the LLM's, found " + std::to_string(widths.back()));
 }
 
@@ -283,11 +293,13 @@ std::vector<Parameter> stage_parameter_list(const ModelSpec& model, const StageP
                                             int row_alignment) {
   const Stage& stage = place.stage;
   Listing list(stage.tp, tp_rank, row_alignment);
-  if (place.patches) list.front(model.front(), model.encoder.hidden);
+  const EncoderNames names = first_encoder();
+  if (place.patches) list.front(model.front(), model.encoder.hidden, names.encoder);
   for (int i = 0; i < stage.encoder_layers; ++i) {
-    list.layer(model.encoder, "encoder.layers." + std::to_string(place.first_encoder_layer + i));
+    list.layer(model.encoder, names.encoder + ".layers." + std::to_string(place.first_encoder_layer + i));
   }
-  if (stage.connector) list.connectors(model);
+  if (stage.connector) list.connectors(model, names);
+  if (stage.connector && model.second) list.second(model);
   const bool tied = model.llm.tied_embeddings;
   if (tied && stage.head && !stage.embedding && !model.architecture) {
     throw Error(ErrorKind::input, "model '" + model.name +
@@ -317,7 +329,11 @@ std::string deep_connector_name(int deep) {
 void require_live(const ModelSpec& model) {
   if (model.encoder.layers > 0) {
     require_heads(model, model.encoder, "encoder");
-    require_connector(model);
+    require_connector(model, "connector");
+  }
+  if (model.second) {
+    require_heads(model, model.second->encoder, "second encoder");
+    require_connector(model.of_second(), "second connector");
   }
   require_heads(model, model.llm, "LLM");
   require(model.llm.vocabulary > 0, model, "expected an LLM with a vocabulary, found none");
@@ -365,10 +381,15 @@ bool is_splittable(const ModelSpec& model, int encoder_tp, int llm_tp) {
 
 void require_live(const ModelSpec& model, std::span<const Sample> samples) {
   for (const Sample& sample : samples) {
+    if (sample.encoder().second.tokens > 0 && !model.second) {
+      throw Error(ErrorKind::input, "sample '" + sample.id +
+                                        "' has sequences of a second encoder, which model '" + model.name +
+                                        "' lacks");
+    }
     if (sample.encoder_output_tokens == 0) continue;
     const std::string found = "sample '" + sample.id + "': " + std::to_string(sample.encoder_output_tokens) +
                               " LLM tokens come from the encoder, ";
-    if (sample.encoder().tokens == 0) throw Error(ErrorKind::input, found + "to which it gives nothing");
+    if (sample.encoder().empty()) throw Error(ErrorKind::input, found + "to which it gives nothing");
     if (model.encoder.layers == 0) {
       throw Error(ErrorKind::input, found + "which model '" + model.name + "' lacks");
     }

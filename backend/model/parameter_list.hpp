@@ -80,6 +80,10 @@ struct StagePlace {
   int first_encoder_layer = 0;
   int first_llm_layer = 0;
   bool patches = false;  ///< true for the stage with the first encoder layer
+
+  /// Returns whether input values of one of the model's encoders enter at the stage. The second encoder's
+  /// enter at the stage with the connectors.
+  bool takes_values(const ModelSpec& model) const { return patches || (stage.connector && model.second); }
 };
 
 /// Returns the place of each stage. `stages` are in model order.
@@ -91,6 +95,19 @@ std::vector<StagePlace> stage_places(const std::vector<Stage>& stages);
 /// vocabulary size, or if tp is used with a query norm over all heads.
 std::vector<Parameter> stage_parameter_list(const ModelSpec& model, const StagePlace& place, int tp_rank,
                                             int row_alignment = 1);
+
+/// EncoderNames are the beginnings of the names of an encoder's parameters and of its connector's.
+struct EncoderNames {
+  std::string encoder;
+  std::string connector;
+};
+
+inline EncoderNames first_encoder() {
+  return {"encoder", "connector"};
+}
+inline EncoderNames second_encoder() {
+  return {"second", "second.connector"};
+}
 
 /// Returns the name of the connector of the deep features with this index (Architecture::deepstack).
 std::string deep_connector_name(int deep);

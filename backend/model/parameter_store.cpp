@@ -31,8 +31,8 @@ double sinusoid(std::int64_t row, std::int64_t column, std::int64_t columns) {
 }
 
 /// Sets the initial values of the columns of a row that a rank holds.
-void draw_row(const Parameter& parameter, std::int64_t row, std::uint64_t seed, std::span<double> out) {
-  const Range columns = parameter.column_range;
+void draw_row(const Parameter& parameter, std::int64_t row, Range columns, std::uint64_t seed,
+              std::span<double> out) {
   switch (parameter.initial) {
     case Initial::zeros:
       std::ranges::fill(out, 0.0);
@@ -239,13 +239,22 @@ void ParameterStore::initialize(const RankContext& rank, std::uint64_t seed) {
         parallel_for(rows, [&](std::size_t r) {
           const auto row = std::span(values).subspan(r * static_cast<std::size_t>(columns),
                                                      static_cast<std::size_t>(columns));
-          draw_row(parameter, first + static_cast<std::int64_t>(r), seed, row);
+          draw_row(parameter, first + static_cast<std::int64_t>(r), parameter.column_range, seed, row);
         });
         write_values<double>(rank, parameter, Kind::weight, written, values);
         written += std::ssize(values);
       }
     }
   }
+}
+
+std::vector<double> values_without_seed(const Parameter& parameter, Range rows, Range columns) {
+  const auto width = static_cast<std::size_t>(columns.size());
+  std::vector<double> values(static_cast<std::size_t>(rows.size()) * width);
+  for (std::int64_t row = rows.begin; row < rows.end; ++row)
+    draw_row(parameter, row, columns, 0,
+             std::span(values).subspan(static_cast<std::size_t>(row - rows.begin) * width, width));
+  return values;
 }
 
 double ModuleRates::of(const Parameter& parameter) const {

@@ -18,6 +18,10 @@
 
 namespace dflop {
 
+/// Returns the initial values of rows and columns of a whole tensor that is not drawn at random.
+/// @pre parameter.initial is not Initial::normal
+std::vector<double> values_without_seed(const Parameter& parameter, Range rows, Range columns);
+
 /// A ModuleRates holds the factors by which modules multiply the learning rate; 0 freezes a module.
 struct ModuleRates {
   double encoder = 1;

@@ -13,6 +13,14 @@ int layer_of(const std::string& parameter, const std::string& module) {
   return parameter.starts_with(before) ? std::stoi(parameter.substr(before.size())) : -1;
 }
 
+/// Returns the place of a model's second encoder on the stage with the connectors.
+StagePlace place_of_second(const StagePlace& place, const ModelSpec& model) {
+  StagePlace second;
+  second.stage = stage_of_second(place.stage, model);
+  second.patches = true;
+  return second;
+}
+
 bool is_llm(const std::string& parameter) {
   return parameter.starts_with("llm.");
 }
@@ -26,14 +34,14 @@ StageModule::StageModule(const ModelSpec& model, const StagePlace& place, int sh
       rank_(rank),
       store_(rank, stage_parameter_list(model, place, rank.tp_rank, rank.device.row_alignment()), shards,
              shard, seed, weights),
-      encoder_packer_(model.encoder),
       llm_packer_(model.llm),
-      encoder_(model.encoder, place.stage.recomputation, "encoder", place.first_encoder_layer,
-               place.stage.encoder_layers, store_, rank),
+      encoder_(model, place, first_encoder(), store_, rank),
       llm_(model.llm, place.stage.recomputation, "llm", place.first_llm_layer, place.stage.llm_layers, store_,
            rank) {
-  if (place.patches) input_ = make_input_embedding(model, store_, rank);
-  if (place.stage.connector) connectors_.emplace(model, store_, rank);
+  if (place.stage.connector && model.second) {
+    second_model_ = model.of_second();
+    second_.emplace(*second_model_, place_of_second(place, model), second_encoder(), store_, rank);
+  }
   if (place.stage.embedding) embedding_.emplace(model, store_, rank);
   if (place.stage.head) head_.emplace(model, store_, rank);
 }
@@ -47,26 +55,28 @@ std::int64_t StageModule::input_rows(const StageInput& input) const {
 std::int64_t StageModule::output_rows(const StageInput& input) const {
   if (head_) return 0;
   if (place_.stage.llm_layers > 0) return held_rows(rank_, input.llm->rows());
-  return connectors_ ? static_cast<std::int64_t>(input.encoder->sent.rows())
-                     : held_rows(rank_, input.encoder->rows());
+  return place_.stage.connector ? input.encoder->sent_rows() : held_rows(rank_, input.encoder->rows());
 }
 
 void StageModule::prepare(const StageInput& input) const {
-  if (!encoder_.empty()) encoder_packer_.prepare(rank_, *input.encoder);
+  if (!encoder_.empty()) encoder_.prepare(*input.encoder);
+  if (second_) second_->prepare(*input.encoder->second);
   if (!llm_.empty()) llm_packer_.prepare(rank_, *input.llm);
 }
 
+/// Returns the output of the stage's encoder layers. On the stage with the connectors, these are the rows
+/// that all encoders send, in the order of their sequences.
 Tensor StageModule::encode(Tensor in, const EncoderInput& input, StageTape& tape) const {
-  tape.encoder.sequences = encoder_packer_(rank_, input);
-  if (input_) in = input_->forward(input, tape.input);
-  if (connectors_) connectors_->begin(tape.connectors);
-  Tensor x = encoder_.forward(std::move(in), tape.encoder, take_deep(input, tape));
-  return connectors_ ? connectors_->forward(std::move(x), input, tape.connectors) : std::move(x);
-}
-
-LayerHook StageModule::take_deep(const EncoderInput& input, StageTape& tape) const {
-  if (!connectors_ || model_.deep_features() == 0) return {};
-  return [this, &input, &tape](int layer, Tensor& x) { connectors_->take(layer, x, input, tape.connectors); };
+  Tensor first = encoder_.forward(std::move(in), input, tape.encoder);
+  if (!second_) return first;
+  const Tensor second = second_->forward({}, *input.second, tape.second);
+  Tensor sent(rank_, first.rows() + second.rows(), first.columns());
+  rank_.kernels.zero(Matrix(sent));
+  rank_.kernels.scatter_add_rows(sent, first, IndexTensor(rank_, input.sent_places));
+  rank_.kernels.scatter_add_rows(sent, second, IndexTensor(rank_, input.second->sent_places));
+  tape.sent_places = IndexTensor(rank_, input.sent_places);
+  tape.second_places = IndexTensor(rank_, input.second->sent_places);
+  return sent;
 }
 
 LayerHook StageModule::add_deep(TokenTape& tape) const {
@@ -103,9 +113,9 @@ std::int64_t StageModule::complete_from(bool encoder, int layer) const {
   for (const Parameter& parameter : store_.list()) {
     const std::string& name = parameter.name;
     const bool of_connector = name.starts_with("connector.") || name.starts_with("encoder.norm");
-    const bool is_complete =
-        encoder ? (of_connector && !has_deep) || is_llm(name) || layer_of(name, "encoder") >= layer
-                : name == "llm.head" || layer_of(name, "llm") >= layer;
+    const bool is_complete = encoder ? (of_connector && !has_deep) || is_llm(name) ||
+                                           name.starts_with("second.") || layer_of(name, "encoder") >= layer
+                                     : name == "llm.head" || layer_of(name, "llm") >= layer;
     if (!is_complete || parameter.by_held_rows || parameter.by_heads) {
       from = std::max(from, parameter.offset + parameter.padded_count());
     }
@@ -121,24 +131,17 @@ std::function<void(int)> StageModule::after_layers(bool encoder, const Completed
 
 Tensor StageModule::encode_backward(Tensor d_out, bool weights, StageTape& tape,
                                     const Completed& completed) const {
-  Tensor d = std::move(d_out);
-  LayerHook add_deep_gradient;
-  if (connectors_) {
-    d = connectors_->backward_input(d, tape.connectors);
-    if (model_.deep_features() > 0) {
-      add_deep_gradient = [&](int layer, Tensor& of) {
-        connectors_->add_backward(layer, of, tape.connectors);
-      };
-    }
+  if (second_) {
+    const auto part = [&](const IndexTensor& places) {
+      Tensor d(rank_, places.size(), d_out.columns());
+      rank_.kernels.gather_rows(d, d_out, places);
+      return d;
+    };
+    Tensor d_first = part(tape.sent_places);
+    second_->backward(part(tape.second_places), weights, tape.second);
+    d_out = std::move(d_first);
   }
-  if (weights && connectors_ && !add_deep_gradient) connectors_->backward_weight(tape.connectors);
-  d = encoder_.backward(std::move(d), weights, tape.encoder, after_layers(true, completed),
-                        add_deep_gradient);
-  if (weights && add_deep_gradient) connectors_->backward_weight(tape.connectors);
-  if (!input_) return d;
-  tape.input.d_rows = std::move(d);
-  if (weights) input_->backward_weight(tape.input);
-  return {};
+  return encoder_.backward(std::move(d_out), weights, tape.encoder, after_layers(true, completed));
 }
 
 Tensor StageModule::turn_back(Tensor d_out, bool weights, StageTape& tape, const Completed& completed) const {
@@ -166,7 +169,6 @@ Tensor StageModule::backward(Tensor d_out, StageTape& tape, const Completed& com
 
 Tensor StageModule::backward_input(Tensor d_out, StageTape& tape) const {
   Tensor d_in = turn_back(std::move(d_out), false, tape, {});
-  tape.encoder.sequences = {};
   tape.llm.sequences = {};
   return d_in;
 }
@@ -174,9 +176,8 @@ Tensor StageModule::backward_input(Tensor d_out, StageTape& tape) const {
 void StageModule::backward_weight(StageTape& tape) const {
   if (head_) head_->backward_weight(tape.head);
   llm_.backward_weight(tape.llm);
-  if (connectors_) connectors_->backward_weight(tape.connectors);
+  if (second_) second_->backward_weight(tape.second);
   encoder_.backward_weight(tape.encoder);
-  if (input_) input_->backward_weight(tape.input);
   tape = {};
 }
 

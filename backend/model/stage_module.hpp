@@ -7,8 +7,8 @@
 #include <memory>
 #include <optional>
 
+#include "backend/model/encoder_branch.hpp"
 #include "backend/model/ends.hpp"
-#include "backend/model/input_embedding.hpp"
 #include "backend/model/transformer_layer.hpp"
 
 namespace dflop {
@@ -23,9 +23,10 @@ struct StageInput {
 
 /// A StageTape holds the data that a stage keeps from a microbatch's forward to its backward.
 struct StageTape {
-  InputTape input;
-  StackTape encoder;
-  Connectors::Tape connectors;
+  BranchTape encoder;
+  BranchTape second;
+  IndexTensor sent_places;    ///< places of the first encoder's sent rows, if there is a second encoder
+  IndexTensor second_places;  ///< places of the second encoder's sent rows
   TokenTape embedding;
   StackTape llm;
   LmHeadTape head;
@@ -43,6 +44,8 @@ class StageModule {
               const RankContext& rank, const WeightSource* weights = nullptr);
 
   const StagePlace& place() const { return place_; }
+  /// Returns whether forward() needs input values of an encoder.
+  bool takes_values() const { return place_.takes_values(model_); }
   ParameterStore& parameters() { return store_; }
 
   /// The next four functions return the shape of the activations that this rank receives from the previous
@@ -55,7 +58,7 @@ class StageModule {
   std::int64_t input_rows(const StageInput& input) const;
   std::int64_t output_columns() const {
     if (place_.stage.llm_layers > 0) return model_.llm.hidden;
-    return connectors_ ? model_.sent_width() : model_.encoder.hidden;
+    return place_.stage.connector ? model_.sent_width() : model_.encoder.hidden;
   }
   std::int64_t output_rows(const StageInput& input) const;
 
@@ -83,8 +86,7 @@ class StageModule {
   /// Runs a backward layer by layer: only its input part or, with `weights`, also each layer's weight part,
   /// so that each layer frees its memory at once.
   Tensor turn_back(Tensor d_out, bool weights, StageTape& tape, const Completed& completed) const;
-  /// These hooks take deep features from encoder layers, and add them to LLM layers.
-  LayerHook take_deep(const EncoderInput& input, StageTape& tape) const;
+  /// Returns the hook that adds deep features to LLM layers; null if there are none.
   LayerHook add_deep(TokenTape& tape) const;
   Tensor encode(Tensor in, const EncoderInput& input, StageTape& tape) const;
   Tensor encode_backward(Tensor d_out, bool weights, StageTape& tape, const Completed& completed) const;
@@ -95,11 +97,10 @@ class StageModule {
   StagePlace place_;
   const RankContext& rank_;
   ParameterStore store_;
-  mutable SequencePacker encoder_packer_;  // keeps tables between microbatches
-  mutable SequencePacker llm_packer_;
-  std::unique_ptr<InputEmbedding> input_;
-  TransformerStack encoder_;
-  std::optional<Connectors> connectors_;
+  mutable SequencePacker llm_packer_;      // keeps tables between microbatches
+  std::optional<ModelSpec> second_model_;  // ModelSpec::of_second(), on the stage with the connectors
+  EncoderBranch encoder_;
+  std::optional<EncoderBranch> second_;
   std::optional<TokenEmbedding> embedding_;
   TransformerStack llm_;
   std::optional<LmHead> head_;

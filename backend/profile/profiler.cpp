@@ -32,20 +32,26 @@ std::size_t tables_of(const ProfilerOptions& options) {
   return options.modes.size() * std::max<std::size_t>(1, options.shares.size());
 }
 
+/// A Measured is a model, or a part of one, and its tables in a profile.
+struct Measured {
+  const ModelSpec& model;
+  std::vector<TpProfile>& tables;
+};
+
 /// Adds tables in their place; calls `measure` for missing ones.
 template <typename Measure>
-void add_tables(ProfileTables& profile, const TpMode& mode, int quanta, const Measure& measure) {
+void add_tables(std::vector<TpProfile>& all, const TpMode& mode, int quanta, const Measure& measure) {
   const auto place_of = [](const TpProfile& tables) { return std::pair(tables.mode, tables.quanta); };
-  const auto place = std::ranges::lower_bound(profile.tp, std::pair(mode, quanta), {}, place_of);
-  if (place != profile.tp.end() && place_of(*place) == std::pair(mode, quanta)) return;
+  const auto place = std::ranges::lower_bound(all, std::pair(mode, quanta), {}, place_of);
+  if (place != all.end() && place_of(*place) == std::pair(mode, quanta)) return;
   TpProfile tables = measure();
   tables.quanta = quanta;
-  profile.tp.insert(place, std::move(tables));
+  all.insert(place, std::move(tables));
 }
 
 /// Measures units of a mode on a share of as many devices as it has tp ranks, with neighbors on the rest of
 /// each device.
-void add_part(const ModelSpec& model, const TpMode& mode, double share, const ProfilerOptions& options,
+void add_part(const Measured& of, const TpMode& mode, double share, const ProfilerOptions& options,
               const ProfilerProgress& progress, ProfileTables& profile) {
   const std::unique_ptr<World> world = options.make_shared_world(mode.tp, share);
   if (profile.quanta > 1 && profile.quanta != world->quanta()) {
@@ -53,28 +59,29 @@ void add_part(const ModelSpec& model, const TpMode& mode, double share, const Pr
                  world->quanta(), profile.quanta);
   }
   profile.quanta = world->quanta();
-  for (TpProfile& tables : profile.tp) {
-    if (!tables.part) tables.quanta = profile.quanta;  // the whole profile's
+  for (std::vector<TpProfile>* all : {&profile.tp, &profile.second_tp}) {
+    for (TpProfile& tables : *all) {
+      if (!tables.part) tables.quanta = profile.quanta;  // the whole profile's
+    }
   }
-  add_tables(profile, mode, encoder_quanta(world->quanta(), share), [&] {
+  add_tables(of.tables, mode, encoder_quanta(world->quanta(), share), [&] {
     std::vector<LocalRank> ranks;
     for (int r = 0; r < world->ranks(); ++r) ranks.emplace_back(*world, r, options.dtype);
-    return measure_part(model, in_tp_groups(ranks, mode, 2 * mode.tp), options, progress);
+    return measure_part(of.model, in_tp_groups(ranks, mode, 2 * mode.tp), options, progress);
   });
 }
 
 /// Measures units in all modes and on all shares.
-void measure_tables(const ModelSpec& model, const std::vector<LocalRank>& ranks,
-                    const ProfilerOptions& options, const ProfilerProgress& progress,
-                    ProfileTables& profile) {
+void measure_tables(const Measured& of, const std::vector<LocalRank>& ranks, const ProfilerOptions& options,
+                    const ProfilerProgress& progress, ProfileTables& profile) {
   std::size_t left = tables_of(options);
   for (const TpMode& mode : options.modes) {
     for (const double share : options.shares) {
       if (share < 1) {
-        add_part(model, mode, share, options, progress, profile);
+        add_part(of, mode, share, options, progress, profile);
       } else {
-        add_tables(profile, mode, profile.quanta, [&] {
-          return measure_units(model, in_tp_groups(ranks, mode, options.busy), options, progress);
+        add_tables(of.tables, mode, profile.quanta, [&] {
+          return measure_units(of.model, in_tp_groups(ranks, mode, options.busy), options, progress);
         });
       }
       if (--left > 0 && options.on_tables) options.on_tables(profile);
@@ -132,11 +139,22 @@ ProfileTables measure_profile(const ModelSpec& model, World& world, const Profil
           profile.row_alignment, options.earlier->row_alignment);
     }
     profile.tp = options.earlier->tp;
+    profile.second_tp = options.earlier->second_tp;
     profile.quanta = options.earlier->quanta;
     profile.all_reduce.insert(options.earlier->all_reduce.begin(),
                               options.earlier->all_reduce.end());  // of more ranks
   }
-  measure_tables(model, ranks, options, progress, profile);
+  if (!model.second) {
+    measure_tables({model, profile.tp}, ranks, options, progress, profile);
+    return profile;
+  }
+  ProfilerOptions half = options;
+  half.budget /= 2;
+  half.on_tables = {};  // tables of one encoder are no profile
+  measure_tables({model, profile.tp}, ranks, half, progress, profile);
+  ModelSpec second = model.of_second();
+  second.llm.layers = 0;  // the first tables have its LLM
+  measure_tables({second, profile.second_tp}, ranks, half, progress, profile);
   return profile;
 }
 

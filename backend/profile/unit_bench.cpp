@@ -118,8 +118,8 @@ UnitBench::UnitBench(const ModelSpec& model, std::uint64_t seed, const RankConte
       begin_(rank.device.make_event()),
       end_(rank.device.make_event()) {
   if (model.encoder.layers > 0) {
-    input_ = make_input_embedding(model, store_, rank);
-    connectors_.emplace(model, store_, rank);
+    input_ = make_input_embedding(model, "encoder", store_, rank);
+    connectors_.emplace(model, first_encoder(), store_, rank);
   }
   store_.begin_gradients();
   rank.kernels.zero(Sums(loss_));
@@ -369,6 +369,7 @@ void UnitBench::measure_memory(std::int64_t tokens, TpProfile& profile) {
       set([place](BytesPerToken& b) -> double& { return b.encoder_layer[place]; },
           memory_of(layer("encoder", model_.encoder, mode, tokens), tokens));
     }
+    if (model_.llm.layers == 0) continue;
     set([place](BytesPerToken& b) -> double& { return b.llm_layer[place]; },
         memory_of(layer("llm", model_.llm, mode, tokens), tokens));
   }
@@ -377,6 +378,7 @@ void UnitBench::measure_memory(std::int64_t tokens, TpProfile& profile) {
     set(&BytesPerToken::patches, memory_of(patches(tokens), tokens));
     set(&BytesPerToken::connector, memory_of(connector(merged), merged));
   }
+  if (model_.llm.layers == 0) return;
   set(&BytesPerToken::embedding, memory_of(embedding(tokens), tokens));
   set(&BytesPerToken::head, memory_of(head(tokens), tokens));
   // A forward's buffers count per token that has logits at once, because not all `tokens` may have them

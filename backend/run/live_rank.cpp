@@ -95,10 +95,12 @@ LiveRank::Slot& LiveRank::slot(const Instruction& instruction) {
 }
 
 StageInput LiveRank::input_of(const BatchContent& content, int stage, int microbatch) const {
-  const StagePlace& place = held(stage).module->place();
+  const StageModule& module = *held(stage).module;
+  const StagePlace& place = module.place();
   StageInput input;
   input.token_weight = content.token_weight();
-  if (place.stage.encoder_layers > 0) input.encoder = content.encoder(microbatch, dp_rank_, place.patches);
+  if (place.stage.encoder_layers > 0)
+    input.encoder = content.encoder(microbatch, dp_rank_, module.takes_values());
   if (place.stage.llm_layers > 0) input.llm = content.llm(microbatch, dp_rank_);
   return input;
 }

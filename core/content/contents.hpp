@@ -18,6 +18,7 @@ inline constexpr std::int32_t kNoTarget = -1;
 /// An EncoderSequence is the encoder's input for one tile, picture, frame or sound, together with the
 /// destination of its output rows.
 struct EncoderSequence {
+  bool second = false;    ///< for the model's second encoder
   std::int64_t rows = 0;  ///< of the encoder
   HostValues values;      ///< of all patches or frames, EncoderFront::values for each; empty unless requested
   std::vector<std::int32_t> value_rows;  ///< per row, its patch; -1: the class row. Empty: row i is patch i

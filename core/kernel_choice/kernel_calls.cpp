@@ -133,7 +133,7 @@ bool takes_part(KernelPass pass, Op op, Recomputation recomputation, ProfileUnit
 
 std::vector<UnitCall> unit_kernel_calls(const ModelSpec& model, ProfileUnit unit, const TpMode& mode,
                                         const Workload& work) {
-  if (work.empty()) return {};
+  if (work.tokens == 0) return {};
   const int tp = mode.tp;
   switch (unit) {
     case ProfileUnit::patches: {
@@ -174,23 +174,30 @@ std::vector<UnitCall> unit_kernel_calls(const ModelSpec& model, ProfileUnit unit
 std::vector<StageCall> stage_kernel_calls(const ModelSpec& model, const Stage& stage, bool patches, Op op,
                                           const Work& work) {
   std::vector<StageCall> all;
+  const auto add_call = [&](const StageCall& made) {
+    const auto same =
+        std::find_if(all.begin(), all.end(), [&](const StageCall& other) { return other.call == made.call; });
+    if (same != all.end()) {
+      same->times += made.times;
+    } else {
+      all.push_back(made);
+    }
+  };
   const auto add = [&](ProfileUnit unit, const Workload& of_module, std::int64_t times) {
     if (times == 0) return;
     for (const UnitCall& unit_call : unit_kernel_calls(model, unit, tp_mode(stage), of_module)) {
-      if (!takes_part(unit_call.pass, op, stage.recomputation, unit)) continue;
-      const auto same = std::find_if(all.begin(), all.end(),
-                                     [&](const StageCall& other) { return other.call == unit_call.call; });
-      if (same != all.end()) {
-        same->times += times;
-      } else {
-        all.push_back({unit_call.call, times});
-      }
+      if (takes_part(unit_call.pass, op, stage.recomputation, unit)) add_call({unit_call.call, times});
     }
   };
   add(ProfileUnit::patches, work.encoder, patches ? 1 : 0);
   add(ProfileUnit::encoder_linear, work.encoder, stage.encoder_layers);
   add(ProfileUnit::encoder_attention, work.encoder, stage.encoder_layers);
   add(ProfileUnit::connector, work.encoder, stage.connector ? 1 : 0);
+  if (work.has_second(stage, model)) {
+    for (const StageCall& made :
+         stage_kernel_calls(model.of_second(), stage_of_second(stage, model), true, op, work.of_second()))
+      add_call(made);
+  }
   add(ProfileUnit::llm_linear, work.llm, stage.llm_layers);
   add(ProfileUnit::llm_attention, work.llm, stage.llm_layers);
   add(ProfileUnit::head, work.llm, stage.head ? 1 : 0);

@@ -46,7 +46,8 @@ constexpr bool is_attention(ProfileUnit unit) {
   return unit == ProfileUnit::encoder_attention || unit == ProfileUnit::llm_attention;
 }
 
-/// Returns whether a model has a unit: a model without an encoder has no encoder units and no connector.
+/// Returns whether a model has a unit: a model without an encoder has no encoder units and no connector. The
+/// model of second_tables() has no LLM.
 inline bool has_unit(const ModelSpec& model, ProfileUnit unit) {
   switch (unit) {
     case ProfileUnit::patches:
@@ -58,7 +59,7 @@ inline bool has_unit(const ModelSpec& model, ProfileUnit unit) {
     case ProfileUnit::llm_linear:
     case ProfileUnit::llm_attention:
     case ProfileUnit::head:
-      return true;
+      return model.llm.layers > 0;
   }
   return true;
 }
@@ -199,6 +200,7 @@ struct ProfileTables {
   /// multiprocessors.
   int quanta = 1;
   std::vector<TpProfile> tp;                ///< in increasing order of mode, then quanta; at least one
+  std::vector<TpProfile> second_tp = {};    ///< of the second encoder and its connector, in the same order
   std::optional<AttentionWindows> windows;  ///< of the encoder, if it has any
   ProfileLine optimizer;                    ///< per parameter
   /// This is the time per parameter to sum a rank's squared gradients for their norm. Zero if not measured.
@@ -208,6 +210,18 @@ struct ProfileTables {
 
   bool operator==(const ProfileTables&) const = default;
 };
+
+/// Returns the tables of the second encoder and its connector as those of a model without an LLM.
+/// @pre profile.model.second
+inline ProfileTables second_tables(const ProfileTables& profile) {
+  ProfileTables second = profile;
+  second.model = profile.model.of_second();
+  second.model.llm.layers = 0;
+  second.tp = profile.second_tp;
+  second.second_tp.clear();
+  second.windows.reset();
+  return second;
+}
 
 /// Returns whether the device runs kernels that the host launches.
 inline bool launches_kernels(const ProfileTables& profile) {
@@ -268,12 +282,19 @@ inline ModelSpec profiled_model(const ModelSpec& model) {
   ModelSpec profiled = model;
   profiled.preprocess.clear();
   profiled.max_tokens = 0;
-  for (TransformerSpec* spec : {&profiled.encoder, &profiled.llm}) {
+  const auto forget_forms = [](TransformerSpec& spec) {
     const TransformerSpec unset;
-    spec->attention = unset.attention;
-    spec->dropout = unset.dropout;
-    spec->fused_cross_entropy = unset.fused_cross_entropy;
-    spec->form.reset();
+    spec.attention = unset.attention;
+    spec.dropout = unset.dropout;
+    spec.fused_cross_entropy = unset.fused_cross_entropy;
+    spec.form.reset();
+  };
+  forget_forms(profiled.encoder);
+  forget_forms(profiled.llm);
+  if (profiled.second) {
+    forget_forms(profiled.second->encoder);
+    profiled.second->front = {};
+    profiled.second->form = {};
   }
   profiled.architecture.reset();
   return profiled;

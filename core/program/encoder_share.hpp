@@ -36,15 +36,35 @@ struct EncoderPiece {
   /// encoder_output_tokens without gaps; a piece may have no tokens.
   std::int64_t output_begin = 0;
   std::int64_t output_end = 0;
+  bool second = false;  ///< whether the second encoder encodes it
 
   bool operator==(const EncoderPiece&) const = default;
 };
 
-/// Returns the forward FLOP of one encoder sequence and layer. It is the weight used to distribute sequences
-/// over dp ranks.
-inline double sequence_weight(const TransformerSpec& encoder, const EncoderSequences& sequence) {
-  return 2.0 * static_cast<double>(encoder.layer_parameters(1)) * static_cast<double>(sequence.tokens) +
-         4.0 * encoder.heads * encoder.head_dim * static_cast<double>(sequence.attention_pairs);
+/// Returns the weight of an encoder sequence when sequences are distributed over dp ranks: the forward FLOP
+/// of one encoder layer or, in a model with two encoders, of all layers of its encoder.
+inline double sequence_weight(const ModelSpec& model, const EncoderSequences& sequence) {
+  const TransformerSpec& encoder = sequence.second && model.second ? model.second->encoder : model.encoder;
+  const double layer =
+      2.0 * static_cast<double>(encoder.layer_parameters(1)) * static_cast<double>(sequence.tokens) +
+      4.0 * encoder.heads * encoder.head_dim * static_cast<double>(sequence.attention_pairs);
+  return model.second ? encoder.layers * layer : layer;
+}
+
+/// Returns a number proportional to the LLM tokens that come from an encoder sequence: its tokens or, in a
+/// model with two encoders, these tokens after merging.
+inline std::int64_t output_share(const ModelSpec& model, const EncoderSequences& sequence) {
+  if (!model.second) return sequence.tokens;
+  const ConnectorSpec& connector = sequence.second ? model.second->connector : model.connector;
+  return sequence.tokens / std::max(1, connector.merge);
+}
+
+/// Returns the sum of output_share() over a sample's sequences.
+inline std::int64_t output_shares(const ModelSpec& model, const Sample& sample) {
+  std::int64_t sum = 0;
+  for (const EncoderSequences& group : sample.encoder_sequences)
+    sum += group.count * output_share(model, group);
+  return sum;
 }
 
 /// Returns the sum of sequence_weight() over all encoder sequences of microbatch `j`.
@@ -54,7 +74,7 @@ inline double microbatch_weight(const Plan& plan, const ModelSpec& model, std::s
   for (int d = 0; d < plan.llm.dp; ++d) {
     for (const std::int32_t i : bins[j * plan.llm.dp + d]) {
       for (const EncoderSequences& group : batch[i].encoder_sequences) {
-        total += sequence_weight(model.encoder, group) * static_cast<double>(group.count);
+        total += sequence_weight(model, group) * static_cast<double>(group.count);
       }
     }
   }
@@ -66,17 +86,18 @@ inline double microbatch_weight(const Plan& plan, const ModelSpec& model, std::s
 template <typename RankOf, typename Visit>
 void for_each_piece_of_sample(const ModelSpec& model, const Sample& sample, EncoderPiece piece,
                               RankOf&& rank_of, Visit&& visit) {
-  const std::int64_t sample_tokens = std::max<std::int64_t>(1, sample.encoder().tokens);
-  std::int64_t tokens_after = 0;
+  const std::int64_t shares = std::max<std::int64_t>(1, output_shares(model, sample));
+  std::int64_t shares_after = 0;
   for (const EncoderSequences& group : sample.encoder_sequences) {
-    const double weight = sequence_weight(model.encoder, group);
+    const double weight = sequence_weight(model, group);
+    piece.second = group.second;
     piece.tokens = group.tokens;
     piece.attention_pairs = group.attention_pairs;
     for (std::int64_t q = 0; q < group.count; ++q) {
       piece.encoder_dp = rank_of(weight);
       // Take differences of one increasing sequence of integers, so that the parts add up to the whole.
-      tokens_after += group.tokens;
-      piece.output_end = sample.encoder_output_tokens * tokens_after / sample_tokens;
+      shares_after += output_share(model, group);
+      piece.output_end = sample.encoder_output_tokens * shares_after / shares;
       visit(static_cast<const EncoderPiece&>(piece));
       piece.output_begin = piece.output_end;
       ++piece.sequence;
@@ -123,7 +144,8 @@ inline EncoderShare share_encoder(const Plan& plan, const ModelSpec& model, std:
   share.work.resize(plan.encoder.dp);
   share.output_tokens.assign(static_cast<std::size_t>(plan.encoder.dp) * plan.llm.dp, 0);
   for_each_piece(plan, model, batch, bins, j, [&](const EncoderPiece& piece) {
-    share.work[piece.encoder_dp] += {1, piece.tokens, piece.attention_pairs};
+    share.work[piece.encoder_dp] +=
+        EncoderSequences{1, piece.tokens, piece.attention_pairs, piece.second}.work();
     share.output_tokens[static_cast<std::size_t>(piece.encoder_dp) * plan.llm.dp + piece.llm_dp] +=
         piece.output_end - piece.output_begin;
   });

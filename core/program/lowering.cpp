@@ -487,9 +487,8 @@ std::int64_t adapter_parameters(const Stage& stage, const ModelSpec& model) {
   return stage.llm_layers * model.llm.adapter_parameters(stage.trained.lora_rank, stage.tp);
 }
 
-}  // namespace
-
-std::int64_t stage_parameters(const Stage& stage, const ModelSpec& model) {
+/// Returns the parameters on one rank of a stage, apart from the second encoder, its connector and LoRA.
+std::int64_t first_parameters(const Stage& stage, const ModelSpec& model) {
   const auto layer = [&](const TransformerSpec& spec) {
     return spec.layer_parameters(stage.tp) + spec.layer_vectors(stage.tp);
   };
@@ -498,12 +497,26 @@ std::int64_t stage_parameters(const Stage& stage, const ModelSpec& model) {
   if (stage.connector) sum += model.connector_parameters(stage.tp);
   if (stage.embedding) sum += model.input_parameters(stage.tp);
   if (stage.head) sum += model.output_parameters(stage.tp, stage.embedding);
-  return sum + adapter_parameters(stage, model);
+  return sum;
+}
+
+/// Returns the parameters of the second encoder and of its connector on one rank of a stage, each only if
+/// asked for.
+std::int64_t second_parameters(const Stage& stage, const ModelSpec& model, bool encoder, bool connector) {
+  if (!stage.connector) return 0;
+  return (encoder ? model.second_encoder_parameters(stage.tp) : 0) +
+         (connector ? model.second_connector_parameters(stage.tp) : 0);
+}
+
+}  // namespace
+
+std::int64_t stage_parameters(const Stage& stage, const ModelSpec& model) {
+  return first_parameters(stage, model) + second_parameters(stage, model, true, true) +
+         adapter_parameters(stage, model);
 }
 
 std::int64_t trained_parameters(const Stage& stage, const ModelSpec& model) {
   Stage of_module = stage;
-  of_module.trained = {};
   if (!stage.trained.encoder) {
     of_module.encoder_layers = 0;
     of_module.front = false;
@@ -513,7 +526,9 @@ std::int64_t trained_parameters(const Stage& stage, const ModelSpec& model) {
     of_module.llm_layers = 0;
     of_module.embedding = of_module.head = false;
   }
-  return stage_parameters(of_module, model) + adapter_parameters(stage, model);
+  return first_parameters(of_module, model) +
+         second_parameters(stage, model, stage.trained.encoder, stage.trained.connector) +
+         adapter_parameters(stage, model);
 }
 
 std::int64_t gradient_buckets(Bytes gradients, Bytes bucket) {
@@ -542,7 +557,7 @@ Program lower(const Plan& plan, const ModelSpec& model, std::span<const Sample> 
   validate(assignment, plan, batch.size());
   std::int64_t tokens = 0;
   for (const Sample& sample : batch) {
-    tokens += sample.encoder().tokens + sample.llm_tokens;
+    tokens += sample.encoder().all_tokens() + sample.llm_tokens;
     if (tokens > kMaxTokens) refuse_input("", "a global batch of more than 10^11 tokens is not supported");
   }
   return Lowering(plan, model, batch, assignment, order).take();

@@ -85,6 +85,7 @@ AnalyticCostModel::AnalyticCostModel(ModelSpec model, ClusterSpec cluster)
     }
     type_of_node_.insert(type_of_node_.end(), group.nodes, index);
   }
+  if (model_.second) second_.emplace_back(model_.of_second(), cluster_);
   if (cluster_.is_mixed()) fastest_.emplace_back(model_, fastest_type(cluster_));
 }
 
@@ -134,7 +135,7 @@ AnalyticCostModel::LayerTimes AnalyticCostModel::layers_of(const Processor& gpu,
                                                            const Work& work) const {
   const TrainedParts& trained = stage.trained;
   LayerTimes layers;
-  if (stage.encoder_layers > 0 && !work.encoder.empty())
+  if (stage.encoder_layers > 0 && work.encoder.tokens > 0)
     layers.encoder = layer_times(gpu, model_.encoder, stage, work.encoder, trained.encoder, 0);
   if (stage.llm_layers > 0 && !work.llm.empty())
     layers.llm = layer_times(gpu, model_.llm, stage, work.llm, trained.llm, trained.lora_rank);
@@ -144,7 +145,6 @@ AnalyticCostModel::LayerTimes AnalyticCostModel::layers_of(const Processor& gpu,
 PassTimes AnalyticCostModel::encoder_times(const Processor& gpu, const Stage& stage, const Workload& work,
                                            const PassTimes& layer) const {
   PassTimes times;
-  if (work.empty()) return times;
   if (stage.front) times += front(gpu, model_, work, stage.sequence_parallel ? stage.tp : 1);
   const TrainedParts& trained = stage.trained;
   times += stage.encoder_layers * layer;
@@ -183,7 +183,10 @@ PassTimes AnalyticCostModel::llm_times(const Processor& gpu, const Stage& stage,
 
 PassTimes AnalyticCostModel::stage_times(const Processor& gpu, const Stage& stage, const Work& work,
                                          const LayerTimes& layers) const {
-  PassTimes times = encoder_times(gpu, stage, work.encoder, layers.encoder);
+  PassTimes times;
+  if (work.encoder.tokens > 0) times += encoder_times(gpu, stage, work.encoder, layers.encoder);
+  if (work.has_second(stage, model_))
+    times += second_.front().stage_times(gpu, stage_of_second(stage, model_), work.of_second());
   times += llm_times(gpu, stage, work.llm, layers.llm);
   return times;
 }
@@ -191,9 +194,13 @@ PassTimes AnalyticCostModel::stage_times(const Processor& gpu, const Stage& stag
 PassTimes AnalyticCostModel::launch_times(const Stage& stage, const Work& work) const {
   const auto layers = [](const TransformerSpec& spec, int count, const Workload& load) {
     const double launches = spec.attention == AttentionKernel::softmax ? kSingleStepLaunches : 1;
-    return load.empty() ? 0.0 : count * launches;
+    return load.tokens == 0 ? 0.0 : count * launches;
   };
-  const double encoder = layers(model_.encoder, stage.encoder_layers, work.encoder);
+  double encoder = layers(model_.encoder, stage.encoder_layers, work.encoder);
+  if (work.has_second(stage, model_)) {
+    const TransformerSpec& second = model_.second->encoder;
+    encoder += layers(second, second.layers, work.encoder.of_second());
+  }
   const double llm = layers(model_.llm, stage.llm_layers, work.llm);
   const double trained_encoder = stage.trained.encoder ? encoder : 0;
   const double trained_llm = stage.trained.in_llm() ? llm : 0;
@@ -209,6 +216,26 @@ Seconds AnalyticCostModel::compute(Op op, const Stage& stage, const Work& work) 
   if (!types_.empty()) return slowest;
   const Processor gpu = processor_of(stage);
   return launched_times(gpu, stage, work, layers_of(gpu, stage, work)).of(op);
+}
+
+/// Returns the part of a stage's times that any work of its encoders takes, however small.
+PassTimes AnalyticCostModel::least_encoder_times(const Processor& gpu, const Stage& stage,
+                                                 const Work& work) const {
+  PassTimes times;
+  if (work.encoder.tokens > 0) {
+    const PassTimes layer = layer_times(gpu, model_.encoder, stage, {}, stage.trained.encoder, 0);
+    times += encoder_times(gpu, stage, {}, layer);
+  }
+  if (work.has_second(stage, model_))
+    times += second_.front().least_encoder_times(gpu, stage_of_second(stage, model_), work.of_second());
+  return times;
+}
+
+std::optional<Seconds> AnalyticCostModel::convex_floor(Op op, const Stage& stage, const Work& work) const {
+  if (!fastest_.empty()) return fastest_.front().convex_floor(op, stage, work);
+  if (!model_.second || work.encoder.empty()) return compute(op, stage, work);
+  const Processor gpu = processor_of(stage);
+  return stage_times(gpu, stage, work).of(op) - least_encoder_times(gpu, stage, work).of(op);
 }
 
 PassTimes AnalyticCostModel::launched_times(const Processor& gpu, const Stage& stage, const Work& work,

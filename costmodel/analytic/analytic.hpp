@@ -44,10 +44,10 @@ class AnalyticCostModel final : public SumCostModel {
   Seconds both_passes(const Stage& stage, const Work& work) const override;
 
   /// Returns compute(), which consists of sums and maxima of functions that are affine in the counts. With
-  /// several GPU types, it assumes a GPU with the best figures of all types.
-  std::optional<Seconds> convex_floor(Op op, const Stage& stage, const Work& work) const override {
-    return fastest_.empty() ? compute(op, stage, work) : fastest_.front().compute(op, stage, work);
-  }
+  /// several GPU types, it assumes a GPU with the best figures of all types. A microbatch may have work for
+  /// only one of two encoders, so for models with two, the part of their times that any work takes is left
+  /// out.
+  std::optional<Seconds> convex_floor(Op op, const Stage& stage, const Work& work) const override;
 
   Seconds message(const Message& message, const Program& program) const override {
     return message_time(cluster_, message, program);
@@ -108,6 +108,7 @@ class AnalyticCostModel final : public SumCostModel {
                           const PassTimes& layer) const;
   PassTimes llm_times(const Processor& gpu, const Stage& stage, const Workload& work,
                       const PassTimes& layer) const;
+  PassTimes least_encoder_times(const Processor& gpu, const Stage& stage, const Work& work) const;
   /// Returns the times of a stage, none shorter than its kernel launches. @pre the cluster is not mixed
   PassTimes launched_times(const Processor& gpu, const Stage& stage, const Work& work,
                            const LayerTimes& layers) const;
@@ -122,6 +123,7 @@ class AnalyticCostModel final : public SumCostModel {
 
   ModelSpec model_;
   ClusterSpec cluster_;
+  std::vector<AnalyticCostModel> second_;  ///< of ModelSpec::of_second(), if there is a second encoder
   // Filled only for a mixed cluster:
   std::vector<AnalyticCostModel> types_;    ///< one for each type of GPU
   std::vector<int> type_of_node_;           ///< index into types_

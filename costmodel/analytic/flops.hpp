@@ -76,9 +76,14 @@ inline Flop head_flop(const TransformerSpec& spec, const Workload& work, int tp 
                      static_cast<double>(work.tokens));
 }
 
-/// Returns the forward FLOP of the front, all encoder layers and the connector of the unpadded model. The
+/// Returns the forward FLOP of the fronts, all encoder layers and the connectors of the unpadded model. The
 /// workload's pairs already account for attention windows; they are the mean over the layers.
 inline Flop encoder_flop(const ModelSpec& model, const Workload& encoder) {
+  if (model.second && encoder.second.tokens > 0) {
+    Workload first = encoder;
+    first.second = {};
+    return encoder_flop(model, first) + encoder_flop(model.of_second(), encoder.of_second());
+  }
   const FrontFlop front = front_flop(model, encoder);
   return front.first + front.rest + layer_forward_flop(model.encoder, encoder) * model.encoder.layers +
          connector_flop(model, encoder);
@@ -104,6 +109,12 @@ inline Flop adapter_flop(const ModelSpec& model, const TrainedParts& trained, co
 /// trained, its first product needs no input gradient, unless the connector has a trained norm before it.
 inline Flop model_flop(const ModelSpec& model, const Workload& encoder, const Workload& llm,
                        const TrainedParts& trained = {}) {
+  if (model.second && encoder.second.tokens > 0) {
+    Workload first = encoder;
+    first.second = {};
+    return model_flop(model, first, llm, trained) +
+           model_flop(model.of_second(), encoder.of_second(), {}, trained);
+  }
   const Flop front = front_flop(model, encoder).first;
   if (trained.all()) return {((encoder_flop(model, encoder) + llm_flop(model, llm)) * 3).count - front.count};
   const auto passes = [](bool input, bool weights) { return 1.0 + (input ? 1 : 0) + (weights ? 1 : 0); };
@@ -130,6 +141,14 @@ struct StageFlop {
   Flop head;
 
   Flop all() const { return attention + layers + first + ends + head; }
+  StageFlop& operator+=(const StageFlop& other) {
+    attention += other.attention;
+    layers += other.layers;
+    first += other.first;
+    ends += other.ends;
+    head += other.head;
+    return *this;
+  }
 };
 
 /// Returns the FLOP of a stage, summed over its tp ranks.
@@ -149,6 +168,8 @@ inline StageFlop stage_flop(const ModelSpec& model, const Stage& stage, const Wo
     flop.first = front.first;
     flop.ends += front.rest;
   }
+  if (work.has_second(stage, model))
+    flop += stage_flop(model.of_second(), stage_of_second(stage, model), work.of_second());
   return flop;
 }
 

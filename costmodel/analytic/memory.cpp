@@ -185,7 +185,7 @@ std::int64_t head_workspace(Op op, const TransformerSpec& spec, const Stage& sta
 std::int64_t layer_gradients(const Stage& stage, const ModelSpec& model, const Work& work) {
   const TrainedParts& trained = stage.trained;
   std::int64_t parameters = 0;
-  if (stage.encoder_layers > 0 && !work.encoder.empty() && trained.encoder)
+  if (stage.encoder_layers > 0 && work.encoder.tokens > 0 && trained.encoder)
     parameters += model.encoder.layer_parameters(stage.tp);
   if (stage.llm_layers > 0 && !work.llm.empty()) {
     if (trained.llm) parameters += model.llm.layer_parameters(stage.tp);
@@ -221,7 +221,10 @@ ModelState model_state_bytes(const Stage& stage, const ModelSpec& model) {
 }
 
 Bytes activation_bytes(const Stage& stage, const ModelSpec& model, const Work& work) {
-  return {kept_by_stage(stage, model, work, stage.recomputation)};
+  Bytes bytes{kept_by_stage(stage, model, work, stage.recomputation)};
+  if (work.has_second(stage, model))
+    bytes += activation_bytes(stage_of_second(stage, model), model.of_second(), work.of_second());
+  return bytes;
 }
 
 Bytes split_activation_bytes(const Stage& stage, const ModelSpec& model, const Work& work) {
@@ -230,7 +233,10 @@ Bytes split_activation_bytes(const Stage& stage, const ModelSpec& model, const W
   if (!stage.trained.connector) left.connector = false;
   if (!stage.trained.in_llm()) left.llm_layers = 0;
   if (!stage.trained.llm) left.head = false;
-  return {kept_by_stage(left, model, work, Recomputation::none)};
+  Bytes bytes{kept_by_stage(left, model, work, Recomputation::none)};
+  if (work.has_second(stage, model))
+    bytes += split_activation_bytes(stage_of_second(stage, model), model.of_second(), work.of_second());
+  return bytes;
 }
 
 Bytes workspace_bytes(Op op, const Stage& stage, const ModelSpec& model, const Work& work) {
@@ -253,7 +259,13 @@ Bytes workspace_bytes(Op op, const Stage& stage, const ModelSpec& model, const W
     most = std::max(most, stays + layer_workspace(op, model.encoder, stage.encoder_layers, stage,
                                                   work.encoder.tokens, encoder));
   }
-  return {most + layer_gradients(stage, model, work)};
+  Bytes all{most + layer_gradients(stage, model, work)};
+  if (work.has_second(stage, model)) {
+    const Bytes second =
+        workspace_bytes(op, stage_of_second(stage, model), model.of_second(), work.of_second());
+    all = std::max(all, Bytes{stays} + second);
+  }
+  return all;
 }
 
 }  // namespace dflop

@@ -304,8 +304,8 @@ StageKind kind_of(const Stage& stage) {
 }
 
 ShapeBucket bucket_of(bool encoder, const Workload& work) {
-  const auto tokens = static_cast<double>(work.tokens);
-  const double length = static_cast<double>(work.attention_pairs) / tokens;
+  const auto tokens = static_cast<double>(work.all_tokens());
+  const double length = static_cast<double>(work.attention_pairs + work.second.attention_pairs) / tokens;
   return {encoder, floor_log(tokens, 16), length > 0 ? floor_log(length, 2) : 0};
 }
 

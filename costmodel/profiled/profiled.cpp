@@ -64,6 +64,7 @@ ProfiledCostModel::UnitCurves ProfiledCostModel::curves_of(ProfileUnit unit, con
 }
 
 ProfiledCostModel::ProfiledCostModel(ProfileTables profile) : profile_(std::move(profile)) {
+  if (profile_.model.second) second_.emplace_back(second_tables(profile_));
   for (const TpProfile& tp : profile_.tp) {
     Tables& tables = by_mode_[tp.mode][tp.quanta];
     tables.part = tp.part.value_or(PartProfile{});
@@ -121,7 +122,7 @@ void ProfiledCostModel::for_each_encoder_attention(double layers, const Workload
 
 template <typename Visit>
 void ProfiledCostModel::for_each_unit(const Stage& stage, const Work& work, const Visit& visit) const {
-  if (!work.encoder.empty() && (stage.encoder_layers > 0 || stage.connector)) {
+  if (work.encoder.tokens > 0 && (stage.encoder_layers > 0 || stage.connector)) {
     const auto tokens = static_cast<double>(work.encoder.tokens);
     const double part =
         static_cast<double>(stage.encoder_layers) / std::max(1, profile_.model.encoder.layers);
@@ -174,6 +175,10 @@ Seconds ProfiledCostModel::host_time(const Stage& stage, const Work& work) const
     if (made.unit == ProfileUnit::patches)
       time += made.calls * curves_of(tables(stage), made.unit).host.at(made.tokens, 0);
   });
+  with_second(stage, work,
+              [&](const ProfiledCostModel& second, const Stage& its_stage, const Work& its_work) {
+                time += second.host_time(its_stage, its_work);
+              });
   return time;
 }
 
@@ -197,9 +202,13 @@ void ProfiledCostModel::add_host_times(const Program& program, std::vector<Nanos
 
 Seconds ProfiledCostModel::compute(Op op, const Stage& stage, const Work& work) const {
   const auto [fewer, more, weight] = between(stage);
-  const Seconds time = passes(fewer, stage, work, false).of(op);
-  if (weight == 0) return time;
-  return time + weight * (passes(more, stage, work, false).of(op) - time);
+  Seconds time = passes(fewer, stage, work, false).of(op);
+  if (weight != 0) time += weight * (passes(more, stage, work, false).of(op) - time);
+  with_second(stage, work,
+              [&](const ProfiledCostModel& second, const Stage& its_stage, const Work& its_work) {
+                time += second.compute(op, its_stage, its_work);
+              });
+  return time;
 }
 
 bool ProfiledCostModel::knows_shares() const {
@@ -224,6 +233,10 @@ ProfileReach ProfiledCostModel::reach(const Stage& stage, const Work& work) cons
     farthest.extend({made.unit, is_attention(made.unit) ? made.length : made.tokens,
                      curves_of(measured, made.unit).last});
   });
+  with_second(stage, work,
+              [&](const ProfiledCostModel& second, const Stage& its_stage, const Work& its_work) {
+                farthest.extend(second.reach(its_stage, its_work));
+              });
   return farthest;
 }
 
@@ -314,8 +327,13 @@ Bytes ProfiledCostModel::activation(const Stage& stage, const Work& work) const 
                                (stage.connector ? kept.connector : 0);
   const double llm_token = kept.llm_layer[mode] * stage.llm_layers + (stage.embedding ? kept.embedding : 0) +
                            (stage.head ? kept.head : 0);
-  return Bytes{std::llround(encoder_token * static_cast<double>(work.encoder.tokens) +
-                            llm_token * static_cast<double>(work.llm.tokens))};
+  Bytes bytes{std::llround(encoder_token * static_cast<double>(work.encoder.tokens) +
+                           llm_token * static_cast<double>(work.llm.tokens))};
+  with_second(stage, work,
+              [&](const ProfiledCostModel& second, const Stage& its_stage, const Work& its_work) {
+                bytes += second.activation(its_stage, its_work);
+              });
+  return bytes;
 }
 
 Bytes ProfiledCostModel::split_activation(const Stage& stage, const Work& work) const {
@@ -359,7 +377,12 @@ Bytes ProfiledCostModel::workspace(Op op, const Stage& stage, const Work& work) 
   add(stage.connector ? 1 : 0, buffers.connector, kept.connector, kept.connector, work.encoder);
   add_layers(stage.encoder_layers, buffers.encoder_layer, kept.encoder_layer, work.encoder);
   add(stage.encoder_layers > 0 ? 1 : 0, buffers.patches, 0, 0, work.encoder);
-  return Bytes{std::llround(most)};
+  Bytes bytes{std::llround(most)};
+  with_second(stage, work,
+              [&](const ProfiledCostModel& second, const Stage& its_stage, const Work& its_work) {
+                bytes = std::max(bytes, second.workspace(op, its_stage, its_work));
+              });
+  return bytes;
 }
 
 }  // namespace dflop

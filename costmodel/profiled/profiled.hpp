@@ -164,9 +164,16 @@ class ProfiledCostModel final : public SumCostModel {
   Seconds host_time(const Stage& stage, const Work& work) const;
   /// Returns how many parameters a rank of the stage holds, including the zeros of padded rows.
   double held_parameters(const Stage& stage) const;
+  /// Calls visit(cost model, stage, work) for the second encoder if the stage runs it on this work.
+  template <typename Visit>
+  void with_second(const Stage& stage, const Work& work, const Visit& visit) const {
+    if (!second_.empty() && work.has_second(stage, profile_.model))
+      visit(second_.front(), stage_of_second(stage, profile_.model), work.of_second());
+  }
 
   ProfileTables profile_;
   std::map<TpMode, std::map<int, Tables>> by_mode_;  ///< by mode of tp, then by quanta
+  std::vector<ProfiledCostModel> second_;            ///< of second_tables(), if there is a second encoder
 };
 
 }  // namespace dflop

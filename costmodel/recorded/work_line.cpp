@@ -12,12 +12,12 @@ namespace {
 // Only stages at an end of their module have the terms of that end. A subset with such terms must also have
 // the terms of the module's layers.
 constexpr unsigned kEncoderLayers = 1U << 1;
-constexpr unsigned kConnector = 1U << 3;
+constexpr unsigned kConnectors = 1U << 3 | 1U << 8;  // and the second encoder
 constexpr unsigned kLlmLayers = 1U << 4;
 constexpr unsigned kLlmEnds = 1U << 6 | 1U << 7;
 
 bool holds_layers(unsigned subset) {
-  return ((subset & kConnector) == 0 || (subset & kEncoderLayers) != 0) &&
+  return ((subset & kConnectors) == 0 || (subset & kEncoderLayers) != 0) &&
          ((subset & kLlmEnds) == 0 || (subset & kLlmLayers) != 0);
 }
 
@@ -37,7 +37,8 @@ WorkLine::Terms WorkLine::terms_of(const Stage& stage, const Work& work) {
           stage.llm_layers * llm_tokens,
           stage.llm_layers * static_cast<double>(work.llm.attention_pairs),
           stage.embedding ? llm_tokens : 0,
-          stage.head ? llm_tokens - static_cast<double>(work.llm.untrained_tokens) : 0};
+          stage.head ? llm_tokens - static_cast<double>(work.llm.untrained_tokens) : 0,
+          stage.connector ? static_cast<double>(work.encoder.second.tokens) : 0};
 }
 
 void WorkLine::add(const Stage& stage, const Work& work, Seconds duration) {

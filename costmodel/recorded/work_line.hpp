@@ -14,7 +14,8 @@ namespace dflop {
 
 /// A WorkLine is duration = c0 + layers of the encoder (c1 tokens + c2 attention pairs) + c3 encoder tokens
 /// if the connector is there + layers of the LLM (c4 tokens + c5 attention pairs) + c6 LLM tokens if the
-/// embedding is there + c7 LLM tokens if the head is there. It is the least-squares fit through recorded
+/// embedding is there + c7 LLM tokens if the head is there + c8 tokens of the second encoder if the connector
+/// is there. It is the least-squares fit through recorded
 /// operations of one kind, with no negative coefficient. Of all subsets of terms it uses the one with the
 /// least error variance, counting degrees of freedom, so that few recordings do not support many terms.
 ///
@@ -34,7 +35,7 @@ class WorkLine {
   std::optional<Seconds> price(const Stage& stage, const Work& work) const;
 
  private:
-  static constexpr std::size_t kTerms = 8;
+  static constexpr std::size_t kTerms = 9;
   using Terms = std::array<double, kTerms>;
 
   static Terms terms_of(const Stage& stage, const Work& work);

@@ -16,17 +16,26 @@
 namespace dflop {
 namespace {
 
-std::string samples_csv(const std::vector<Sample>& samples) {
+std::string samples_csv(const ModelSpec& model, const std::vector<Sample>& samples) {
   Table table;
   for (const char* key : {"id", "encoder_sequences", "encoder_tokens", "encoder_attention_pairs",
                           "llm_tokens", "llm_attention_pairs"}) {
     table.columns.push_back({key, key});
+  }
+  if (model.second) {
+    for (const char* key :
+         {"second_encoder_sequences", "second_encoder_tokens", "second_encoder_attention_pairs"})
+      table.columns.push_back({key, key});
   }
   for (const Sample& sample : samples) {
     const Workload encoder = sample.encoder();
     const Workload llm = sample.llm();
     table.rows.push_back({sample.id, encoder.sequences, encoder.tokens, encoder.attention_pairs, llm.tokens,
                           llm.attention_pairs});
+    if (!model.second) continue;
+    const SecondWork& second = encoder.second;
+    for (const std::int64_t count : {second.sequences, second.tokens, second.attention_pairs})
+      table.rows.back().push_back(count);
   }
   return to_csv(table);
 }
@@ -82,7 +91,7 @@ int run_data(const Values& values) {
   const DataProfile profile = profile_data(samples, flop_ratios(model, samples));
   const auto json = [&] { return to_json(profile, data, model.name); };
   StagedOutputs files;
-  if (samples_out) files.add(*samples_out, as_samples ? samples_json(samples) : samples_csv(samples));
+  if (samples_out) files.add(*samples_out, as_samples ? samples_json(samples) : samples_csv(model, samples));
   if (profile_out) files.add(*profile_out, json());
   files.commit();
   const bool is_cut_later = is_for_people(format) && values.count("max-tokens") == 0;

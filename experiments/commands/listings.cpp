@@ -12,7 +12,8 @@ namespace dflop {
 namespace {
 
 std::int64_t encoder_parameters(const ModelSpec& model) {
-  return model.encoder.layers * model.encoder.layer_parameters(1) + model.connector.parameters(1);
+  return model.encoder.layers * model.encoder.layer_parameters(1) + model.connector.parameters(1) +
+         model.second_encoder_parameters(1) + model.second_connector_parameters(1);
 }
 
 std::int64_t llm_parameters(const ModelSpec& model) {
@@ -35,8 +36,10 @@ int run_models(const Values& values) {
                    {"max_tokens", "max tokens"}};
   for (const std::string& name : preset_names("models")) {
     const ModelSpec model = find_model(name);
-    table.rows.push_back({name, model.encoder.name, encoder_parameters(model), model.llm.name,
-                          llm_parameters(model), model.preprocess, model.max_tokens});
+    std::string encoders = model.encoder.name;
+    if (model.second) encoders += ", " + model.second->encoder.name;
+    table.rows.push_back({name, encoders, encoder_parameters(model), model.llm.name, llm_parameters(model),
+                          model.preprocess, model.max_tokens});
   }
   print_table(table, read_format(values));
   return 0;

@@ -167,7 +167,8 @@ PreprocessOptions read_preprocess_options(const Values& values, const ModelSpec&
   PreprocessOptions options;
   options.rule = model.preprocess;
   if (model.architecture) {
-    options.media = std::make_shared<ModelMedia>(model, read_model_processor(model, model.name));
+    options.media = std::make_shared<ModelMedia>(model, read_model_processor(model, model.name),
+                                                 read_second_processor(model, model.name));
   }
   options.max_tokens = read_longest(values, model);
   options.drop_long = is_set(values, "drop-long");

@@ -52,6 +52,7 @@ void read_padding(const Values& values, const ModelSpec& model, SearchOptions& s
   if (!is_set(values, "no-padded-heads")) return;
   search.can_split = [of = search.can_split, model](int encoder_tp, int llm_tp) {
     return divides_heads(model.encoder, encoder_tp) && divides_heads(model.llm, llm_tp) &&
+           (!model.second || divides_heads(model.second->encoder, encoder_tp)) &&
            (!of || of(encoder_tp, llm_tp));
   };
 }

@@ -15,7 +15,7 @@ constexpr double kMaxAbove = 1.05;  // max ratio of the actual to the requested 
 
 /// Returns the bucket of a sample's tokens in one module; -1 if it has none there.
 int slow_bucket(const Sample& sample, const Anomaly& anomaly) {
-  const std::int64_t tokens = anomaly.encoder ? sample.encoder().tokens : sample.llm_tokens;
+  const std::int64_t tokens = anomaly.encoder ? sample.encoder().all_tokens() : sample.llm_tokens;
   if (tokens == 0) return -1;
   return static_cast<int>(
       std::floor(16 * std::log2(static_cast<double>(tokens)) + (anomaly.shifted ? 0.5 : 0)));
@@ -41,8 +41,12 @@ AnomalousCostModel::AnomalousCostModel(const CostModel& base, const Plan& plan, 
     const auto scaled = [&](std::int64_t n) {
       return static_cast<std::int64_t>(std::ceil(static_cast<double>(n) * factor));
     };
-    return Workload{scaled(work.sequences), scaled(work.tokens), scaled(work.attention_pairs),
-                    scaled(work.untrained_tokens)};
+    return Workload{
+        scaled(work.sequences),
+        scaled(work.tokens),
+        scaled(work.attention_pairs),
+        scaled(work.untrained_tokens),
+        {scaled(work.second.sequences), scaled(work.second.tokens), scaled(work.second.attention_pairs)}};
   };
   mean_ = {part(total.encoder, plan.microbatches * encoder_dp), part(total.llm, plan.bins())};
   double largest = 0;

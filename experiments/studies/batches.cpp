@@ -113,7 +113,7 @@ std::vector<const Sample*> longest_of(const std::vector<Sample>& samples, std::s
   while (longest.size() < count) {
     const bool of_llm = longest.size() % 2 == 0;
     const auto tokens = [&](const Sample* sample) {
-      return of_llm ? sample->llm_tokens : sample->encoder().tokens;
+      return of_llm ? sample->llm_tokens : sample->encoder().all_tokens();
     };
     const auto next = std::ranges::max_element(rest, {}, tokens);
     longest.push_back(*next);
@@ -182,7 +182,7 @@ std::vector<Batch> batches_to_fit(const std::vector<Sample>& samples, int gbs, s
   };
   move_hardest(longest);
   move_hardest(sum_of([](const Sample& sample) { return sample.llm_tokens; }));
-  move_hardest(sum_of([](const Sample& sample) { return sample.encoder().tokens; }));
+  move_hardest(sum_of([](const Sample& sample) { return sample.encoder().all_tokens(); }));
   move_from(further.longest, further.longest.size());
   move_from(further.drawn, further.drawn.size());
   const std::size_t count = count_to_draw(gbs);

@@ -83,7 +83,7 @@ namespace {
 /// the sample with the most LLM tokens, with the max encoder tokens of any sample.
 bool surely_fits(const Plan& plan, const Target& target, const std::vector<Sample>& samples) {
   if (plan.bins() < plan.gbs) return false;
-  const auto encoder_tokens = [](const Sample& sample) { return sample.encoder().tokens; };
+  const auto encoder_tokens = [](const Sample& sample) { return sample.encoder().all_tokens(); };
   Sample most = *std::ranges::max_element(samples, {}, &Sample::llm_tokens);
   most.encoder_sequences = std::ranges::max_element(samples, {}, encoder_tokens)->encoder_sequences;
   const Batch batch(static_cast<std::size_t>(plan.gbs), most);

@@ -155,6 +155,7 @@ std::string fingerprint(std::span<const Sample> samples) {
                    s.encoder_output_tokens, s.llm_tokens);
     for (const EncoderSequences& e : s.encoder_sequences) {
       fmt::format_to(std::back_inserter(text), " {} {} {}", e.count, e.tokens, e.attention_pairs);
+      if (e.second) text += " second";
     }
     text += '\n';
     hash = stable_hash(text, hash);
@@ -167,8 +168,13 @@ RunIdentity run_identity(const ModelSpec& model, const std::string& data_file,
   std::string spec =
       fmt::format("encoder {}; connector {} of {}; llm {}", sizes(model.encoder),
                   fmt::join(model.connector.widths, "-"), model.connector.merge, sizes(model.llm));
+  if (model.second) {
+    spec += fmt::format("; second encoder {}; connector {} of {}", sizes(model.second->encoder),
+                        fmt::join(model.second->connector.widths, "-"), model.second->connector.merge);
+  }
   if (model.architecture) {  // all presets have the same form
     if (model.encoder.layers > 0) spec += "; encoder's " + forms(model.encoder);
+    if (model.second) spec += "; second encoder's " + forms(model.second->encoder);
     spec += "; llm's " + forms(model.llm);
   }
   return {model.name, spec, data_file, data_fingerprint, seed, gbs};

@@ -230,7 +230,7 @@ TrainingStep TrainingLoop::run_step(std::int64_t step, PreparedStep prepared, Ti
   done.tracked = correction_ && correction_->tracked();
   const Work work = total_work(*batch.samples);
   done.samples = std::ssize(*batch.samples);
-  done.encoder_tokens = work.encoder.tokens;
+  done.encoder_tokens = work.encoder.all_tokens();
   done.llm_tokens = work.llm.tokens;
   if (options_.peak_flop_per_s) {
     done.mfu = model_flop(target_->model, work.encoder, work.llm).count /

@@ -32,7 +32,8 @@ Workload largest_sequence(std::span<const Sample> samples) {
   Workload largest;
   for (const Sample& sample : samples) {
     for (const EncoderSequences& group : sample.encoder_sequences) {
-      if (group.tokens > largest.tokens) largest = {1, group.tokens, group.attention_pairs};
+      if (group.tokens > largest.all_tokens())
+        largest = EncoderSequences{1, group.tokens, group.attention_pairs, group.second}.work();
     }
   }
   return largest;
@@ -59,8 +60,8 @@ class MemoryCaps {
     llm_tokens_ = add_tokens("LLM tokens", &Sample::llm, false);
     encoder_tokens_ = add_tokens("encoder tokens", &Sample::encoder, shared_);
     if (shared_) {
-      encoder_tokens_ =
-          encoder_tokens_ / plan.encoder.dp + static_cast<double>(largest_sequence(request_.samples).tokens);
+      encoder_tokens_ = encoder_tokens_ / plan.encoder.dp +
+                        static_cast<double>(largest_sequence(request_.samples).all_tokens());
     }
     const std::vector<std::vector<int>> stages = stages_of_ranks(plan_shape(plan));
     for (std::size_t rank = 0; rank < stages.size(); ++rank) {
@@ -75,7 +76,7 @@ class MemoryCaps {
   double add_tokens(const char* what, Workload (Sample::*work)() const, bool of_microbatch) {
     std::vector<double> tokens;
     for (const Sample& sample : request_.samples)
-      tokens.push_back(static_cast<double>((sample.*work)().tokens));
+      tokens.push_back(static_cast<double>((sample.*work)().all_tokens()));
     const double sum = std::accumulate(tokens.begin(), tokens.end(), 0.0);
     const int parts = of_microbatch ? request_.plan.microbatches : request_.plan.bins();
     const double most =
@@ -112,7 +113,8 @@ class MemoryCaps {
   double fixed_bytes(const std::vector<int>& of_rank) const {
     double state = 0;
     double workspace = 0;
-    const Work largest{of_tokens(encoder_tokens_), of_tokens(llm_tokens_)};
+    Work largest{of_tokens(encoder_tokens_), of_tokens(llm_tokens_)};
+    largest.encoder.second = {largest.encoder.sequences, largest.encoder.tokens, 0};  // of either encoder
     for (const int s : of_rank) {
       state += static_cast<double>(request_.cost.model_state(stages_[s]).total().count);
       for (const Op op : {Op::forward, Op::backward}) {

@@ -19,7 +19,7 @@ namespace {
 
 /// WorkCounts are the counts of a Work: sequences, tokens and attention pairs of the encoder, then of the
 /// LLM.
-constexpr std::size_t kWorkCounts = 6;
+constexpr std::size_t kWorkCounts = 9;
 using WorkCounts = std::array<double, kWorkCounts>;
 
 /// A WorkTime is fixed_s + slope . counts, in seconds.
@@ -37,12 +37,16 @@ constexpr double kSlack = 1e-9;  // relative amount by which planes are lowered,
 using Counts = std::array<std::int64_t, kWorkCounts>;
 
 Counts counts_of(const Work& work) {
-  return {work.encoder.sequences, work.encoder.tokens, work.encoder.attention_pairs,
-          work.llm.sequences,     work.llm.tokens,     work.llm.attention_pairs};
+  return {work.encoder.sequences,       work.encoder.tokens,
+          work.encoder.attention_pairs, work.encoder.second.sequences,
+          work.encoder.second.tokens,   work.encoder.second.attention_pairs,
+          work.llm.sequences,           work.llm.tokens,
+          work.llm.attention_pairs};
 }
 
 Work work_of(const Counts& counts) {
-  return {{counts[0], counts[1], counts[2]}, {counts[3], counts[4], counts[5]}};
+  return {{counts[0], counts[1], counts[2], 0, {counts[3], counts[4], counts[5]}},
+          {counts[6], counts[7], counts[8]}};
 }
 
 /// Slopes are the differences to both sides along an axis, per count.
@@ -245,8 +249,8 @@ PlanLinks plan_links(const Plan& plan, const ModelSpec& model, const CostModel& 
 }
 
 constexpr std::size_t kEncoderTokens = 1;  // index into WorkCounts
-constexpr std::size_t kFirstLlmCount = 3;
-constexpr std::size_t kLlmTokens = 4;
+constexpr std::size_t kFirstLlmCount = 6;
+constexpr std::size_t kLlmTokens = 7;
 constexpr std::size_t kOutputTokens = kWorkCounts;  // index after them
 constexpr std::size_t kCounts = kWorkCounts + 1;    // features of the work; features of excesses follow
 using Mix = std::vector<double>;                    // per feature

@@ -11,8 +11,12 @@ namespace dflop {
 /// Returns the workload whose every count is `count()` of the same count of the given workloads.
 template <typename Count, typename... Workloads>
 Workload each_count(const Count& count, const Workloads&... work) {
-  return {count(work.sequences...), count(work.tokens...), count(work.attention_pairs...),
-          count(work.untrained_tokens...)};
+  return {
+      count(work.sequences...),
+      count(work.tokens...),
+      count(work.attention_pairs...),
+      count(work.untrained_tokens...),
+      {count(work.second.sequences...), count(work.second.tokens...), count(work.second.attention_pairs...)}};
 }
 
 /// Returns, for each count, the smaller one of two workloads. For untrained tokens it returns the larger

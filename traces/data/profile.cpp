@@ -108,7 +108,7 @@ DataProfile profile_data(std::span<const Sample> samples, std::span<const double
     const Workload encoder = sample.encoder();
     ++profile.by_modality[static_cast<std::size_t>(sample.modality)];
     tiles.push_back(static_cast<double>(encoder.sequences));
-    encoder_tokens.push_back(static_cast<double>(encoder.tokens));
+    encoder_tokens.push_back(static_cast<double>(encoder.all_tokens()));
     llm_tokens.push_back(static_cast<double>(sample.llm_tokens));
   }
   profile.series.push_back(summarize("encoder_tiles", std::move(tiles)));

@@ -282,6 +282,17 @@ void add_spread(RowMix& mix, std::int64_t table, const PatchGrid& grid, std::int
 
 }  // namespace
 
+namespace {
+
+/// Returns the largest position of a medium's tokens, on any axis.
+std::int32_t last_position(const MediumContent& medium) {
+  std::int32_t last = 0;
+  for (const auto& axes : medium.positions) last = std::max(last, std::ranges::max(axes));
+  return last;
+}
+
+}  // namespace
+
 MediumContent qwen_picture(const Architecture& architecture, const PatchGrid& grid,
                            std::span<const float> values, std::optional<double> seconds_per_slot) {
   const PictureGeometry& picture = architecture.picture;
@@ -343,37 +354,123 @@ MediumContent qwen_picture(const Architecture& architecture, const PatchGrid& gr
       }
     }
   }
-  medium.span = static_cast<std::int32_t>(std::max(merged.rows, merged.columns));
+  medium.span = architecture.family == ModelFamily::qwen2_5_omni
+                    ? last_position(medium) + 1
+                    : static_cast<std::int32_t>(std::max(merged.rows, merged.columns));
   return medium;
 }
 
-MediumContent qwen_sound(const Architecture& architecture, std::int64_t frames, std::int64_t valid,
-                         std::span<const float> values) {
-  const std::int64_t bins = architecture.front.values;
-  require_values(values, bins * frames);
+namespace {
+
+/// A SoundPart is the rows and tokens of a sound, or of a part of one, with this many frames. The second
+/// convolution takes every other frame, and the connector averages pairs of rows.
+struct SoundPart {
+  explicit SoundPart(std::int64_t frames) : rows(frames < 1 ? 0 : (frames - 1) / 2 + 1), tokens(rows / 2) {}
+
+  std::int64_t rows;
+  std::int64_t tokens;
+};
+
+/// Adds a sequence of `part` from a log-mel spectrum, float[bins, all_frames], of which it gets the frames
+/// [begin, end).
+void add_sound_part(MediumContent& medium, const SoundPart& part, bool second, std::int64_t bins,
+                    std::span<const float> values, std::int64_t all_frames, std::int64_t begin,
+                    std::int64_t end) {
   EncoderSequence sequence;
-  sequence.rows = valid < 1 ? 0 : (valid - 1) / 2 + 1;
-  const std::int64_t tokens = sequence.rows < 2 ? 0 : (sequence.rows - 2) / 2 + 1;
-  if (tokens < 1 || valid > frames || sequence.rows > architecture.front.table) {
+  sequence.second = second;
+  sequence.rows = part.rows;
+  for (std::int32_t row = 0; row < part.rows; ++row) sequence.table_rows.push_back(row);
+  std::vector<float> by_frames;
+  by_frames.reserve(values.empty() ? 0 : static_cast<std::size_t>((end - begin) * bins));
+  for (std::int64_t frame = begin; !values.empty() && frame < end; ++frame) {
+    for (std::int64_t bin = 0; bin < bins; ++bin)
+      by_frames.push_back(values[static_cast<std::size_t>(bin * all_frames + frame)]);
+  }
+  sequence.values = std::move(by_frames);
+  for (std::int64_t t = 0; t < part.tokens; ++t) sequence.select.add_mean(2 * t, 2 * t + 2);
+  const auto place = std::ssize(medium.sequences);
+  medium.sequences.push_back(std::move(sequence));
+  for (std::int64_t t = 0; t < part.tokens; ++t) add_token(medium, {{{place, t}}});
+}
+
+}  // namespace
+
+MediumContent qwen_sound(const ModelSpec& model, std::int64_t frames, std::int64_t valid,
+                         std::span<const float> values) {
+  const EncoderFront front = model.second ? model.second->front : model.front();
+  const std::int64_t part = model.architecture->sound.part;
+  const std::int64_t bins = front.values;
+  require_values(values, bins * frames);
+  const std::int64_t longest = part > 0 ? part : valid;
+  if (SoundPart(valid).tokens < 1 || valid > frames ||
+      SoundPart(std::min(valid, longest)).rows > front.table) {
     refuse_input("",
                  "found {} frames of a sound, {} with padding: expected at least 3, and at most {} with "
                  "padding",
-                 valid, frames, 2 * architecture.front.table);
+                 valid, frames, 2 * front.table);
   }
-  for (std::int32_t row = 0; row < sequence.rows; ++row) sequence.table_rows.push_back(row);
-  std::vector<float> by_frames;
-  by_frames.reserve(values.size());
-  for (std::int64_t frame = 0; !values.empty() && frame < frames; ++frame) {
-    for (std::int64_t bin = 0; bin < bins; ++bin) {
-      by_frames.push_back(values[static_cast<std::size_t>(bin * frames + frame)]);
-    }
-  }
-  sequence.values = std::move(by_frames);
   MediumContent medium;
-  for (std::int64_t t = 0; t < tokens; ++t) sequence.select.add_mean(2 * t, 2 * t + 2);
-  medium.sequences.push_back(std::move(sequence));
-  for (std::int64_t t = 0; t < tokens; ++t) add_token(medium, {{{0, t}}});
+  const bool second = model.second.has_value();
+  if (part == 0) {
+    add_sound_part(medium, SoundPart(valid), second, bins, values, frames, 0, frames);
+    return medium;
+  }
+  for (std::int64_t begin = 0; begin < valid; begin += part) {
+    const std::int64_t end = std::min(valid, begin + part);
+    const SoundPart one(end - begin);
+    if (one.tokens > 0) add_sound_part(medium, one, second, bins, values, frames, begin, end);
+  }
+  for (std::int32_t t = 0; t < medium.tokens; ++t) medium.positions.push_back({t, t, t});
+  medium.span = static_cast<std::int32_t>(medium.tokens);
   return medium;
+}
+
+namespace {
+
+/// Returns where the chunks of a medium's tokens end. As in transformers, a token beyond the end of its chunk
+/// ends only one chunk, however far beyond it is.
+std::vector<std::size_t> chunk_ends(const MediumContent& medium, std::int64_t chunk) {
+  std::vector<std::size_t> ends;
+  std::int64_t end = chunk;
+  for (std::size_t t = 0; t < medium.positions.size(); ++t) {
+    if (medium.positions[t][0] < end) continue;
+    ends.push_back(t);
+    end += chunk;
+  }
+  ends.push_back(medium.positions.size());
+  return ends;
+}
+
+}  // namespace
+
+MediumContent qwen_video_with_sound(const Architecture& architecture, MediumContent video,
+                                    MediumContent sound) {
+  MediumContent both;
+  const auto place_of = [&](const MediumContent& from, std::size_t token, bool is_sound) {
+    both.positions.push_back(from.positions[token]);
+    both.heard.push_back(is_sound);
+    return static_cast<std::int32_t>(both.tokens++);
+  };
+  const std::vector<std::size_t> seen = chunk_ends(video, architecture.sound.positions_per_chunk);
+  const std::vector<std::size_t> heard = chunk_ends(sound, architecture.sound.positions_per_chunk);
+  std::vector<std::int32_t> video_places;
+  std::vector<std::int32_t> sound_places;
+  for (std::size_t c = 0; c < std::max(seen.size(), heard.size()); ++c) {
+    while (c < seen.size() && video_places.size() < seen[c])
+      video_places.push_back(place_of(video, video_places.size(), false));
+    while (c < heard.size() && sound_places.size() < heard[c])
+      sound_places.push_back(place_of(sound, sound_places.size(), true));
+  }
+  const auto move_in = [&](MediumContent& from, const std::vector<std::int32_t>& places) {
+    for (EncoderSequence& sequence : from.sequences) {
+      for (std::int32_t& place : sequence.places) place = places[static_cast<std::size_t>(place)];
+      both.sequences.push_back(std::move(sequence));
+    }
+  };
+  move_in(video, video_places);
+  move_in(sound, sound_places);
+  both.span = both.positions.empty() ? 0 : std::ranges::max(both.positions.back()) + 1;
+  return both;
 }
 
 }  // namespace dflop

@@ -10,6 +10,7 @@
 
 #include "core/architecture.hpp"
 #include "core/content/contents.hpp"
+#include "core/model.hpp"
 #include "core/sample.hpp"
 
 namespace dflop {
@@ -23,6 +24,8 @@ struct MediumContent {
   /// has one position per token.
   std::vector<std::array<std::int32_t, 3>> positions;
   std::int32_t span = 0;  ///< if `positions` is used: from the medium's start to the next text position
+  /// If the medium is a video with its sound: whether each token is of the sound. Otherwise empty.
+  std::vector<bool> heard;
 };
 
 /// Returns a LLaVA 1.5 picture from its only tile, float[3, side, side], or, if `values` is empty, its
@@ -66,11 +69,18 @@ struct PatchGrid {
 MediumContent qwen_picture(const Architecture& architecture, const PatchGrid& grid,
                            std::span<const float> values, std::optional<double> seconds_per_slot);
 
+/// Returns a video with its sound, for Qwen2.5-Omni: in turn, the video's and the sound's tokens of each
+/// chunk of time (transformers processing_qwen2_5_omni.py, get_chunked_index). The two tokens before the
+/// medium share a position, and so do the two after it.
+MediumContent qwen_video_with_sound(const Architecture& architecture, MediumContent video,
+                                    MediumContent sound);
+
 /// Returns a Qwen2-Audio sound from its log-mel spectrum, float[bins, frames]. The first `valid` frames
-/// belong to the sound; the rest are padding (modeling_qwen2_audio.py). If `values` is empty, only shapes are
-/// made, for `frames` frames.
+/// belong to the sound; the rest are padding (modeling_qwen2_audio.py). If the model cuts sounds into parts
+/// (SoundGeometry), each part has only its own frames, without padding (modeling_qwen2_5_omni.py). If
+/// `values` is empty, only shapes are made, for `frames` frames.
 /// @throws Error (input) for a sound that gives no token, or more rows than the encoder has positions
-MediumContent qwen_sound(const Architecture& architecture, std::int64_t frames, std::int64_t valid,
+MediumContent qwen_sound(const ModelSpec& model, std::int64_t frames, std::int64_t valid,
                          std::span<const float> values);
 
 }  // namespace dflop

@@ -62,13 +62,14 @@ MediumContent content_of(const Architecture& architecture, const QwenProcessor& 
   return qwen_picture(architecture, grid, patches.rows, std::nullopt);
 }
 
-MediumContent content_of(const Architecture& architecture, const MelOptions& options, const MediumFile& file,
+MediumContent content_of(const ModelSpec& model, const MelOptions& options, const MediumFile& file,
                          bool values) {
   const SoundShape shape = sound_shape(file.bytes, file.name);
   const std::int64_t samples = resampled_length(shape.samples, shape.rate);
   // Two rows of the second convolution make a token; the first two rows begin at frames 0 and 2.
   constexpr std::int64_t kMin = 2 * kMelHop + 1;
-  const std::int64_t longest = std::min(kSoundChunk, 2 * architecture.front.table * kMelHop);
+  std::int64_t longest = options.chunk;
+  if (model.architecture->sound.part == 0) longest = std::min(longest, 2 * model.front().table * kMelHop);
   if (samples < kMin || samples > longest) {
     throw UntakenLength{fmt::format("{}: expected a sound of {} to {} samples, which are {:.3g} s, found {}",
                                     file.name, kMin, longest, static_cast<double>(longest) / kSoundRate,
@@ -76,24 +77,40 @@ MediumContent content_of(const Architecture& architecture, const MelOptions& opt
   }
   const MelSpectrum mel =
       values ? log_mel(decode_sound(file.bytes, file.name), options) : mel_shape(samples, options);
-  return qwen_sound(architecture, mel.frames, mel.valid_frames, mel.values);
+  return qwen_sound(model, mel.frames, mel.valid_frames, mel.values);
 }
 
-MediumContent content_of(const Architecture&, std::monostate, const MediumFile& file, bool) {
+MediumContent content_of(const ModelSpec&, std::monostate, const MediumFile& file, bool) {
   refuse_input(file.name, "the model takes only text, found a picture or sound");
+}
+
+/// Pictures need only the architecture.
+template <typename Processor>
+MediumContent content_of(const ModelSpec& model, const Processor& processor, const MediumFile& file,
+                         bool values) {
+  return content_of(*model.architecture, processor, file, values);
 }
 
 }  // namespace
 
 MediaReader::MediaReader(const ModelSpec& model, const std::string& folder)
-    : architecture_(model.architecture.value_or(Architecture{})),
-      processor_(read_model_processor(model, folder)) {}
+    : model_(model),
+      processor_(read_model_processor(model, folder)),
+      second_(read_second_processor(model, folder)) {
+  if (!model_.architecture) model_.architecture.emplace();
+}
+
+/// A model that sees and hears takes every file that does not begin as a picture as a sound.
+bool MediaReader::is_sound(const MediumFile& file) const {
+  if (second_) return !begins_as_picture(file.bytes);
+  return std::holds_alternative<MelOptions>(processor_);
+}
 
 MediumContent MediaReader::make(const MediumFile& file, bool values) const {
   try {
-    return std::visit(
-        [&](const auto& processor) { return content_of(architecture_, processor, file, values); },
-        processor_);
+    if (second_ && is_sound(file)) return content_of(model_, *second_, file, values);
+    return std::visit([&](const auto& processor) { return content_of(model_, processor, file, values); },
+                      processor_);
   } catch (const Error& error) {
     if (!error.context().empty()) throw;
     throw Error(error.kind(), error.message(), file.name);  // the picture's size is not supported
@@ -109,7 +126,7 @@ MediumContent MediaReader::shape(const MediumFile& file) const {
 }
 
 void MediaReader::check(const MediumFile& file) const {
-  if (std::holds_alternative<MelOptions>(processor_)) {
+  if (is_sound(file)) {
     decode_sound(file.bytes, file.name);
   } else {
     decode_image(file.bytes, file.name);

@@ -2,6 +2,7 @@
 // of the model's family.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -41,8 +42,11 @@ class MediaReader {
  private:
   MediumContent make(const MediumFile& file, bool values) const;
 
-  Architecture architecture_;
+  bool is_sound(const MediumFile& file) const;
+
+  ModelSpec model_;
   ModelProcessor processor_;
+  std::optional<MelOptions> second_;  ///< for sounds, if the model also takes pictures
 };
 
 }  // namespace dflop

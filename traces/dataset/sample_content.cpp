@@ -1,6 +1,7 @@
 #include "traces/dataset/sample_content.hpp"
 
 #include <algorithm>
+#include <ranges>
 #include <utility>
 
 #include "core/refuse.hpp"
@@ -13,6 +14,7 @@ class SampleBuilder {
  public:
   SampleBuilder(const ModelSpec& model, std::string sample, std::span<const MediumContent> media)
       : architecture_(*model.architecture),
+        two_encoders_(model.second.has_value()),
         axes_(model.llm.layer_form().rotary ? model.llm.layer_form().rotary->axes() : 0),
         place_("sample '" + std::move(sample) + "'"),
         media_(media) {}
@@ -40,7 +42,18 @@ class SampleBuilder {
     content_.tokens.ids.push_back(id);
     content_.tokens.id_places.push_back(static_cast<std::int32_t>(at_++));
     content_.tokens.positions.insert(content_.tokens.positions.end(), static_cast<std::size_t>(axes_),
-                                     position_++);
+                                     position_);
+    if (!std::exchange(repeats_position_, false)) ++position_;
+  }
+
+  /// Moves the token before a video with its sound to the position of the token before that.
+  void share_position() {
+    std::vector<std::int32_t>& positions = content_.tokens.positions;
+    if (at_ < 2 || positions.empty()) return;
+    const auto axes = static_cast<std::size_t>(axes_);
+    for (std::size_t i = positions.size() - axes; i < positions.size(); ++i)
+      positions[i] = positions[i - axes];
+    --position_;
   }
 
   void add_medium(std::span<const std::int32_t> ids) {
@@ -49,13 +62,16 @@ class SampleBuilder {
                    media_.size());
     }
     const MediumContent& medium = media_[next_++];
+    check_kind(medium, ids[at_]);
     const std::size_t end = at_ + static_cast<std::size_t>(medium.tokens);
     for (std::size_t i = at_; i < end; ++i) {
-      if (i >= ids.size() || ids[i] != ids[at_]) {
+      if (i >= ids.size() || ids[i] != expected_id(medium, i - at_, ids[at_])) {
         refuse_input(place_, "token {}: expected a run of {} tokens of medium {}, found {}", at_,
                      medium.tokens, next_ - 1, i - at_);
       }
     }
+    const bool has_sound = !medium.heard.empty();
+    if (has_sound) share_position();
     for (EncoderSequence sequence : medium.sequences) {
       for (std::int32_t& place : sequence.places) place += static_cast<std::int32_t>(at_);
       content_.sequences.push_back(std::move(sequence));
@@ -64,7 +80,25 @@ class SampleBuilder {
       content_.tokens.newlines.push_back(newline + static_cast<std::int32_t>(at_));
     }
     add_positions(medium);
+    repeats_position_ = has_sound;
     at_ = end;
+  }
+
+  /// Rejects a sound in the place of a picture, and a picture in the place of a sound, if the model takes
+  /// both.
+  void check_kind(const MediumContent& medium, std::int32_t id) const {
+    if (!medium.heard.empty() || medium.sequences.empty()) return;
+    const bool is_sound = medium.sequences.front().second;
+    if (is_sound == (id == architecture_.audio_token) || !two_encoders_) return;
+    refuse_input(place_, "medium {}: expected a {}, as the placeholder in the text says, found a {}",
+                 next_ - 1, is_sound ? "picture" : "sound", is_sound ? "sound" : "picture");
+  }
+
+  /// Returns the id of a medium's token number `place`. All are like the first one, except in a video with
+  /// its sound.
+  std::int64_t expected_id(const MediumContent& medium, std::size_t place, std::int32_t first) const {
+    if (medium.heard.empty()) return first;
+    return medium.heard[place] ? architecture_.audio_token : architecture_.video_token;
   }
 
   void add_positions(const MediumContent& medium) {
@@ -80,6 +114,7 @@ class SampleBuilder {
   }
 
   const Architecture& architecture_;
+  bool two_encoders_;
   int axes_;
   std::string place_;
   std::span<const MediumContent> media_;
@@ -87,13 +122,15 @@ class SampleBuilder {
   std::size_t at_ = 0;
   std::size_t next_ = 0;  ///< medium
   std::int32_t position_ = 0;
+  bool repeats_position_ = false;  ///< the next two text tokens share a position
 };
 
 /// Returns the number of attention pairs of a sequence as the mean over the encoder's layers: the sum of its
 /// windows' squared lengths, or its own squared length.
 std::int64_t attention_pairs(const ModelSpec& model, const EncoderSequence& sequence) {
-  const std::vector<bool>& windowed = model.encoder.layer_form().windowed;
   const std::int64_t whole = sequence.rows * sequence.rows;
+  if (sequence.second) return whole;
+  const std::vector<bool> windowed = model.encoder.layer_form().windowed;
   const auto in_windows = std::count(windowed.begin(), windowed.end(), true);
   if (in_windows == 0) return whole;
   std::int64_t windows = 0;
@@ -118,19 +155,26 @@ Sample shape_of(const ModelSpec& model, const std::string& id, const SampleConte
   sample.id = id;
   std::int64_t text = std::ssize(content.tokens.ids);
   for (const EncoderSequence& sequence : content.sequences) {
-    const EncoderSequences one{1, sequence.rows, attention_pairs(model, sequence)};
-    if (!sample.encoder_sequences.empty() && sample.encoder_sequences.back().tokens == one.tokens &&
-        sample.encoder_sequences.back().attention_pairs == one.attention_pairs) {
-      ++sample.encoder_sequences.back().count;
-    } else {
-      sample.encoder_sequences.push_back(one);
+    EncoderSequences one{1, sequence.rows, attention_pairs(model, sequence), sequence.second};
+    if (!sample.encoder_sequences.empty()) {
+      EncoderSequences& last = sample.encoder_sequences.back();
+      one.count = last.count;
+      if (one == last) {
+        ++last.count;
+        continue;
+      }
+      one.count = 1;
     }
+    sample.encoder_sequences.push_back(one);
   }
   sample.llm_tokens = content.tokens.rows;
   sample.untrained_tokens = sample.llm_tokens - trained_tokens(content.tokens);
   sample.encoder_output_tokens = content.tokens.rows - text;
   if (!content.sequences.empty()) {
-    sample.modality = model.front().kind == FrontKind::sound ? Modality::audio : Modality::image;
+    const bool sees = std::ranges::any_of(content.sequences, [&](const EncoderSequence& sequence) {
+      return !sequence.second && model.front().kind == FrontKind::patches;
+    });
+    sample.modality = sees ? Modality::image : Modality::audio;
   }
   return sample;
 }

@@ -68,6 +68,8 @@ std::string_view media_family(const ModelSpec& model) {
       return "internvl2.5";
     case ModelFamily::qwen2_audio:
       return "qwen2-audio";
+    case ModelFamily::qwen2_5_omni:
+      return "qwen2.5-omni";
   }
   return "";
 }
@@ -88,6 +90,8 @@ UsualChatForm usual_chat_form(const ModelSpec& model, std::string_view chat_temp
   if (model.llm.name == "llama") return {"llama3"};
   if (is_llava || family == ModelFamily::internvl || family == ModelFamily::qwen3_vl) return {"chatml"};
   if (family == ModelFamily::qwen3) return {says("<think>") ? "qwen3" : "chatml"};
+  if (family == ModelFamily::qwen2_5_omni)
+    return {says("You are a helpful assistant.") ? "qwen2" : "qwen2.5-omni"};
   if (family != ModelFamily::qwen2) return {"qwen2"};
   if (chat_template.empty() || says("You are Qwen, created by Alibaba Cloud.")) return {"qwen2.5"};
   if (says("You are a helpful assistant.")) return {"qwen2"};
@@ -103,7 +107,8 @@ std::string_view chosen_form(const ModelSpec& model, const std::string& folder, 
                              std::string& note) {
   if (!form.empty()) return form;
   const ModelFamily family = model.architecture->family;
-  const bool has_variants = family == ModelFamily::qwen2 || family == ModelFamily::qwen3;
+  const bool has_variants =
+      family == ModelFamily::qwen2 || family == ModelFamily::qwen3 || family == ModelFamily::qwen2_5_omni;
   const UsualChatForm usual = usual_chat_form(model, has_variants ? read_chat_template(folder) : "");
   note = usual.note;
   return usual.name;
@@ -190,6 +195,8 @@ void ShardData::check_tokens() const {
   check("qwen2.5-vl", "image_token_id", "<|image_pad|>", of.image_token);
   check("internvl2.5", "image_token_id", "<IMG_CONTEXT>", of.image_token);
   check("qwen2-audio", "audio_token_id", "<|AUDIO|>", of.audio_token);
+  check("qwen2.5-omni", "image_token_index", "<|IMAGE|>", of.image_token);
+  check("qwen2.5-omni", "audio_token_index", "<|AUDIO|>", of.audio_token);
 }
 
 std::string ShardData::fingerprint() const {

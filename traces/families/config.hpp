@@ -122,5 +122,11 @@ ModelSpec read_llava(const Config& root, ModelFamily family);
 ModelSpec read_qwen_vl(const Config& root, ModelFamily family);
 ModelSpec read_internvl(const Config& root);
 ModelSpec read_qwen2_audio(const Config& root);
+ModelSpec read_qwen2_5_omni(const Config& thinker);
+
+/// Returns the sound encoder of Whisper's form in an audio_config, and its front.
+std::pair<TransformerSpec, EncoderFront> read_sound_encoder(const Config& audio);
+/// Returns the form of a connector that averages pairs of a sound encoder's rows.
+ConnectorForm sound_connector();
 
 }  // namespace dflop

@@ -11,6 +11,7 @@
 namespace dflop {
 namespace {
 
+constexpr std::string_view kOmni = "qwen2_5_omni";
 constexpr std::string_view kInternVlChat = "internvl_chat";  // InternVL as OpenGVLab publishes it
 
 ModelSpec read_family(const Config& root, ModelFamily family) {
@@ -31,6 +32,8 @@ ModelSpec read_family(const Config& root, ModelFamily family) {
       return read_internvl(root);
     case ModelFamily::qwen2_audio:
       return read_qwen2_audio(root);
+    case ModelFamily::qwen2_5_omni:
+      return read_qwen2_5_omni(root);
   }
   return {};
 }
@@ -55,6 +58,13 @@ std::int64_t most_positions(const Config& root) {
     limit(rope, "original_max_position_embeddings");
   }
   return most;
+}
+
+/// Returns the object that describes the trained model: in a config of Qwen2.5-Omni, which also speaks, its
+/// thinker.
+Config trained_part(const Config& root) {
+  if (root.text("model_type", "") != kOmni) return root;
+  return root.object("thinker_config");
 }
 
 bool is_chat(const Config& root) {
@@ -84,9 +94,11 @@ constexpr std::string_view kWithoutEffect[] = {
     // of parts that are not used in training, or whose size weights and other keys say
     "max_window_layers", "sliding_window", "pretraining_tp", "projection_dim", "vision_use_head",
     "use_mean_pooling", "image_seq_length", "video_seq_length", "vision_token_id", "vision_start_token_id",
-    "vision_end_token_id", "spatial_patch_size", "n_window", "output_dim", "drop_path_rate", "use_thumbnail",
-    "dynamic_image_size", "min_dynamic_patch", "max_dynamic_patch", "template", "use_mrope",
-    "use_backbone_lora", "use_llm_lora", "pad2square", "system_message", "vocab_size"};
+    "vision_end_token_id", "spatial_patch_size", "audio_start_token_id", "audio_end_token_id",
+    "user_token_id", "talker_config", "token2wav_config", "enable_audio_output", "enable_talker", "n_window",
+    "output_dim", "drop_path_rate", "use_thumbnail", "dynamic_image_size", "min_dynamic_patch",
+    "max_dynamic_patch", "template", "use_mrope", "use_backbone_lora", "use_llm_lora", "pad2square",
+    "system_message", "vocab_size"};
 
 bool has_no_effect(const std::string& key) {
   const std::string_view name = std::string_view(key).substr(key.rfind('.') + 1);
@@ -122,9 +134,19 @@ void refuse_misspelled(const std::string& key, const ConfigUse& use, const std::
 /// Returns whether some family has an encoder or LLM of this model_type. Parts of a multimodal model are
 /// often named like the model, with an ending.
 bool is_known_part(std::string_view kind) {
-  constexpr std::string_view kKnown[] = {"llama",    "mistral",       "qwen2",       "qwen3",
-                                         "qwen2_vl", "qwen2_5_vl",    "qwen3_vl",    "siglip_vision_model",
-                                         "internvl", "intern_vit_6b", "qwen2_audio", "clip_vision_model"};
+  constexpr std::string_view kKnown[] = {"llama",
+                                         "mistral",
+                                         "qwen2",
+                                         "qwen3",
+                                         "qwen2_vl",
+                                         "qwen2_5_vl",
+                                         "qwen3_vl",
+                                         "siglip_vision_model",
+                                         "internvl",
+                                         "intern_vit_6b",
+                                         "qwen2_audio",
+                                         "qwen2_5_omni",
+                                         "clip_vision_model"};
   for (const std::string_view ending : {"_text", "_vision", "_encoder"}) {
     if (kind.ends_with(ending)) kind.remove_suffix(ending.size());
   }
@@ -167,7 +189,7 @@ ModelSpec parse_hugging_face(std::string_view json, const std::string& file, std
                              ConfigReport* report) {
   const JsonDocument document(json, file);
   ConfigUse use;
-  const Config root(document.root(), use);
+  const Config root = trained_part(Config(document.root(), use));
   if (root.has("quantization_config"))
     root.at("quantization_config").refuse_type("none, because quantized weights are not supported");
   ModelSpec model = read_family(root, family_of(root));

@@ -1,4 +1,5 @@
-// Qwen2-VL, Qwen2.5-VL and Qwen3-VL see pictures of any size as patches with 2-D rotary positions.
+// Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen2.5-Omni see pictures of any size as patches with 2-D rotary
+// positions.
 #include <cmath>
 #include <vector>
 
@@ -63,10 +64,14 @@ void read_qwen3(const Config& vision, const ModelSpec& model, Architecture& of) 
 
 ModelSpec read_qwen_vl(const Config& root, ModelFamily family) {
   const Config vision = root.object("vision_config");
-  const bool windows = family == ModelFamily::qwen2_5_vl;
+  const bool omni = family == ModelFamily::qwen2_5_omni;
+  const bool windows = family == ModelFamily::qwen2_5_vl || omni;
   ModelSpec model;
-  model.preprocess = windows ? "qwen2.5-vl" : family == ModelFamily::qwen3_vl ? "qwen3-vl" : "qwen2-vl";
-  model.llm = read_inner_text(root, to_string(family));
+  model.preprocess = omni                              ? "qwen2.5-omni"
+                     : windows                         ? "qwen2.5-vl"
+                     : family == ModelFamily::qwen3_vl ? "qwen3-vl"
+                                                       : "qwen2-vl";
+  model.llm = read_inner_text(root, omni ? "qwen2_5_omni" : to_string(family));
   if (model.llm.form->rotary->sections.empty()) {
     root.at(root.has("text_config") ? "text_config" : "rope_scaling")
         .refuse("key 'mrope_section' is missing");
@@ -96,7 +101,8 @@ ModelSpec read_qwen_vl(const Config& root, ModelFamily family) {
   of.picture.merge = vision.size("spatial_merge_size", 2, kMaxMerge);
   if (windows) {
     read_windows(vision, model.encoder, form, of.picture);
-    of.picture.positions_per_s = vision.number("tokens_per_second", 2);
+    of.picture.positions_per_s =
+        omni ? root.number("position_id_per_seconds", 25) : vision.number("tokens_per_second", 2);
   }
   model.encoder.form = form;
   of.front.values = 3 * of.picture.temporal_patch * of.picture.patch * of.picture.patch;

@@ -22,13 +22,20 @@ constexpr double kCorrectionRounding = 1e-6;               // relative to the la
 constexpr double kMinSum = 1e-12;
 
 void write_workload(JsonWriter& writer, std::string_view key, const Workload& work) {
-  writer.row(key, std::array{work.sequences, work.tokens, work.attention_pairs});
+  std::vector<std::int64_t> counts = {work.sequences, work.tokens, work.attention_pairs};
+  const SecondWork& second = work.second;
+  if (second.tokens > 0)
+    counts.insert(counts.end(), {second.sequences, second.tokens, second.attention_pairs});
+  writer.row(key, counts);
 }
 
 Workload read_workload(const JsonValue& json) {
   const std::vector<std::int64_t> counts = json.integers(0, kMaxCount);
-  if (counts.size() != 3) json.refuse_type("sequences, tokens and attention pairs");
-  return {counts[0], counts[1], counts[2]};
+  if (counts.size() != 3 && counts.size() != 6)
+    json.refuse_type("sequences, tokens and attention pairs, of one encoder or two");
+  Workload work{counts[0], counts[1], counts[2]};
+  if (counts.size() == 6) work.second = {counts[3], counts[4], counts[5]};
+  return work;
 }
 
 void write_fit(JsonWriter& writer, const CorrectionFit& fit) {

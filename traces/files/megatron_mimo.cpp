@@ -255,6 +255,10 @@ std::string plan_comments(const Plan& plan, std::string_view form, const std::ve
 
 std::vector<std::string> head_obstacles(const Plan& plan, const ModelSpec& model) {
   std::vector<std::string> reasons;
+  if (model.second) {
+    reasons.push_back(
+        fmt::format("model: expected one encoder, found a second one, {}", model.second->encoder.name));
+  }
   const auto require = [&](std::string_view module, int tp, const TransformerSpec& spec) {
     if (spec.heads % tp != 0) {
       reasons.push_back(

@@ -1,7 +1,6 @@
 #include "traces/files/samples.hpp"
 
 #include <algorithm>
-#include <initializer_list>
 
 #include "traces/text/json_writer.hpp"
 
@@ -18,11 +17,13 @@ constexpr std::int64_t kMaxLlmTokens = std::int64_t{1} << 30;
 
 EncoderSequences read_encoder_sequences(const JsonValue& json) {
   const std::vector<JsonValue> items = json.elements();
-  if (items.size() != 3) json.refuse_type("[count, tokens, attention pairs]");
+  if (items.size() != 3 && items.size() != 4)
+    json.refuse_type("[count, tokens, attention pairs] or, for a model's second encoder, a 2 after these");
   EncoderSequences group;
   group.count = items[0].integer<std::int64_t>(1, kMaxSequences);
   group.tokens = items[1].integer<std::int64_t>(1, kMaxSequenceTokens);
   group.attention_pairs = items[2].integer<std::int64_t>(0, group.tokens * group.tokens);
+  group.second = items.size() == 4 && items[3].integer(1, 2) == 2;
   return group;
 }
 
@@ -63,7 +64,8 @@ void check_data_sample(const JsonValue& json, const Sample& sample) {
   if (sample.llm_tokens > kMaxDataTokens) {
     json.at("llm_tokens").refuse_type("at most {} tokens of a sample of a data set", kMaxDataTokens);
   }
-  const auto pairs = static_cast<double>(sample.encoder().attention_pairs);
+  const Workload encoder = sample.encoder();
+  const auto pairs = static_cast<double>(std::max(encoder.attention_pairs, encoder.second.attention_pairs));
   if (pairs > kMaxDataPairs) {
     json.at("encoder_sequences")
         .refuse("expected at most {:g} attention pairs in a sample of a data set, found {:g}", kMaxDataPairs,
@@ -81,8 +83,9 @@ std::string sample_line(const Sample& sample) {
   line += ",\"encoder_sequences\":[";
   for (const EncoderSequences& group : sample.encoder_sequences) {
     if (line.back() != '[') line += ',';
-    append_json_row(line,
-                    std::initializer_list<std::int64_t>{group.count, group.tokens, group.attention_pairs});
+    std::vector<std::int64_t> row = {group.count, group.tokens, group.attention_pairs};
+    if (group.second) row.push_back(2);
+    append_json_row(line, row);
   }
   line += "],\"encoder_output_tokens\":";
   append_json(line, sample.encoder_output_tokens);
@@ -116,7 +119,8 @@ void check_batch(const JsonValue& json, const std::vector<Sample>& samples) {
   double llm_work = 0;
   for (const Sample& sample : samples) {
     const Workload encoder = sample.encoder();
-    encoder_work += static_cast<double>(std::max(encoder.tokens, encoder.attention_pairs));
+    encoder_work += static_cast<double>(
+        std::max({encoder.all_tokens(), encoder.attention_pairs, encoder.second.attention_pairs}));
     llm_work += static_cast<double>(sample.llm().attention_pairs);
   }
   const double largest = std::max(encoder_work, llm_work);

@@ -13,7 +13,8 @@
 namespace dflop {
 
 /// Returns a sample as a JSON object on one line: {"id": "a", "modality": "image", "encoder_sequences":
-/// [[count, tokens, attention pairs], ...], "encoder_output_tokens": 4, "llm_tokens": 9}.
+/// [[count, tokens, attention pairs], ...] (with a 2 as fourth number for a second encoder),
+/// "encoder_output_tokens": 4, "llm_tokens": 9}.
 std::string sample_line(const Sample& sample);
 
 /// Reads a sample in the form that sample_line() writes.

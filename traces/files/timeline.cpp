@@ -255,8 +255,9 @@ Columns<Stage> stage_columns(const StageExtras& extras) {
   return columns;
 }
 
-/// Returns the columns of works. The newer column of untrained tokens is written only if there are some.
-Columns<Work> work_columns(bool has_untrained) {
+/// Returns the columns of works. The newer columns of untrained tokens and of a second encoder are written
+/// only if some numbers in them are not zero.
+Columns<Work> work_columns(bool has_untrained, bool has_second) {
   Columns<Work> columns = {
       whole<&Work::encoder, &Workload::sequences>("encoder_sequences", 0, kTimelineMostBytes),
       whole<&Work::encoder, &Workload::tokens>("encoder_tokens", 0, kTimelineMostBytes),
@@ -267,6 +268,14 @@ Columns<Work> work_columns(bool has_untrained) {
   if (has_untrained) {
     columns.push_back(
         whole<&Work::llm, &Workload::untrained_tokens>("llm_untrained_tokens", 0, kTimelineMostBytes));
+  }
+  if (has_second) {
+    columns.push_back(whole<&Work::encoder, &Workload::second, &SecondWork::sequences>(
+        "second_encoder_sequences", 0, kTimelineMostBytes));
+    columns.push_back(whole<&Work::encoder, &Workload::second, &SecondWork::tokens>("second_encoder_tokens",
+                                                                                    0, kTimelineMostBytes));
+    columns.push_back(whole<&Work::encoder, &Workload::second, &SecondWork::attention_pairs>(
+        "second_encoder_attention_pairs", 0, kTimelineMostBytes));
   }
   return columns;
 }
@@ -337,7 +346,9 @@ void write_timeline(JsonWriter& writer, const Timeline& timeline, const FileName
   write_table(writer, "stage_shapes", stage_columns(extras_of(timeline.stage_shapes)), timeline.stage_shapes);
   const bool has_untrained =
       std::ranges::any_of(timeline.works, [](const Work& work) { return work.llm.untrained_tokens > 0; });
-  write_table(writer, "works", work_columns(has_untrained), timeline.works);
+  const bool has_second =
+      std::ranges::any_of(timeline.works, [](const Work& work) { return work.encoder.second.tokens > 0; });
+  write_table(writer, "works", work_columns(has_untrained, has_second), timeline.works);
   write_table(writer, "stalls", stall_columns(none), timeline.stalls);
   if (!timeline.collectives.empty())
     write_table(writer, "collectives", collective_columns(), timeline.collectives);
@@ -440,7 +451,8 @@ Timeline read_timeline(const JsonValue& json, const FileNames& names, std::int64
   check_groups(json.at("groups"), timeline.groups);
   timeline.stage_shapes = read_stage_shapes(json.at("stage_shapes"), limits.stages, timeline.shared_gpus > 0);
   const JsonValue works = json.at("works");
-  timeline.works = read_table(works, work_columns(works.has("llm_untrained_tokens")));
+  timeline.works =
+      read_table(works, work_columns(works.has("llm_untrained_tokens"), works.has("second_encoder_tokens")));
   limits.works = static_cast<std::int64_t>(timeline.works.size());
   timeline.spans = read_table(json.at("spans"), span_columns(limits));
   timeline.memory = read_table(json.at("memory"), memory_columns());

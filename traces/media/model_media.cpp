@@ -89,8 +89,8 @@ class Maker {
     if (modality_ != Modality::audio) refuse("sounds");
     const std::int64_t samples = std::llround(shapes_.audio_s() * kSoundRate);
     Encoding encoding;
-    for (std::int64_t begin = 0; begin < samples; begin += kSoundChunk) {
-      const std::int64_t length = std::min(kSoundChunk, samples - begin);
+    for (std::int64_t begin = 0; begin < samples; begin += options.chunk) {
+      const std::int64_t length = std::min(options.chunk, samples - begin);
       if (begin > 0 && length < 3 * kMelHop) break;  // the rest is too short to give a token
       add_sound(encoding, mel_shape(length, options).valid_frames);
     }
@@ -153,6 +153,8 @@ class Maker {
   /// Adds a sound of `frames` frames: the second convolution takes every other one, and the connector
   /// averages pairs of the results.
   void add_sound(Encoding& encoding, std::int64_t frames) const {
+    if (architecture_.sound.part > 0 && frames >= 3)
+      return add_sound_parts(encoding, frames, architecture_.sound.part);
     const std::int64_t rows = frames < 1 ? 0 : (frames - 1) / 2 + 1;
     const std::int64_t tokens = rows / 2;
     if (tokens < 1 || rows > architecture_.front.table) {
@@ -172,10 +174,11 @@ class Maker {
 
 }  // namespace
 
-ModelMedia::ModelMedia(const ModelSpec& model, ModelProcessor processor)
+ModelMedia::ModelMedia(const ModelSpec& model, ModelProcessor processor, std::optional<MelOptions> second)
     : architecture_(model.architecture.value_or(Architecture{})),
       layers_(model.encoder.layers),
-      processor_(std::move(processor)) {
+      processor_(std::move(processor)),
+      second_(second) {
   const std::vector<bool> windowed = model.encoder.layer_form().windowed;
   windowed_layers_ = std::count(windowed.begin(), windowed.end(), true);
 }
@@ -183,6 +186,7 @@ ModelMedia::ModelMedia(const ModelSpec& model, ModelProcessor processor)
 Encoding ModelMedia::encode(const RecordShapes& shapes, Modality modality) const {
   Maker maker(architecture_, layers_, windowed_layers_, shapes, modality);
   try {
+    if (second_ && modality == Modality::audio) return maker(*second_);
     return std::visit(maker, processor_);
   } catch (const Error& error) {
     if (!error.context().empty()) throw;

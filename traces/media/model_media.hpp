@@ -10,11 +10,12 @@ namespace dflop {
 
 /// A ModelMedia predicts the shapes that a Hugging Face model makes of pictures and sounds of a given size.
 /// The family's rule samples the frames of videos and, for Qwen, limits their pixels, because model folders
-/// define neither. Sounds are cut into pieces of 30 s. If some layers attend only within windows, the number
-/// of attention pairs is the rounded mean over all layers.
+/// define neither. Sounds are cut into pieces of the processor's length, 30 or 300 s. If some layers attend
+/// only within windows, the number of attention pairs is the rounded mean over all layers.
 class ModelMedia final : public MediaShapes {
  public:
-  ModelMedia(const ModelSpec& model, ModelProcessor processor);
+  /// `second`: the settings for sounds of a model that also takes pictures.
+  ModelMedia(const ModelSpec& model, ModelProcessor processor, std::optional<MelOptions> second = {});
 
   /// @throws Error (input) naming the row for media for which the model has no processor; what the processor
   /// throws
@@ -25,6 +26,7 @@ class ModelMedia final : public MediaShapes {
   std::int64_t layers_;
   std::int64_t windowed_layers_;
   ModelProcessor processor_;
+  std::optional<MelOptions> second_;
 };
 
 }  // namespace dflop

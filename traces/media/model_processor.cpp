@@ -80,12 +80,11 @@ InternvlProcessor internvl_processor(const PictureGeometry& picture, const std::
   return processor;
 }
 
-MelOptions sound_processor(std::int32_t bins, const std::optional<std::string>& json,
+MelOptions sound_processor(const MelOptions& usual, const std::optional<std::string>& json,
                            const std::string& file) {
-  const MelOptions usual{.bins = bins};
   if (!json) return usual;
   const MelOptions options = parse_sound_processor(*json, file, usual);
-  require_side(file, "a number of mel bins per frame of", bins, options.bins);
+  require_side(file, "a number of mel bins per frame of", usual.bins, options.bins);
   return options;
 }
 
@@ -109,28 +108,58 @@ ModelProcessor model_processor(const ModelSpec& model, const std::optional<std::
     case ModelFamily::qwen2_vl:
     case ModelFamily::qwen2_5_vl:
     case ModelFamily::qwen3_vl:
+    case ModelFamily::qwen2_5_omni:
       return qwen_processor(model, json, file);
     case ModelFamily::internvl:
       return internvl_processor(picture, json, file);
     case ModelFamily::qwen2_audio:
-      return sound_processor(model.architecture->front.values, json, file);
+      return sound_processor({.bins = model.architecture->front.values}, json, file);
   }
   return {};
 }
 
-ModelProcessor read_model_processor(const ModelSpec& model, const std::string& folder) {
+std::optional<MelOptions> second_processor(const ModelSpec& model, const std::optional<std::string>& json,
+                                           const std::string& file) {
+  if (!model.second || model.second->front.kind != FrontKind::sound) return std::nullopt;
+  // Only frames of the sound reach the encoder (transformers processing_qwen2_5_omni.py).
+  constexpr std::int64_t kLongest = 300 * kSoundRate;
+  const MelOptions usual{.bins = model.second->front.values, .chunk = kLongest, .keeps_padding = false};
+  return sound_processor(usual, json, file);
+}
+
+namespace {
+
+/// Calls make(json, file) with the settings of a folder: those under `part` in its processor_config.json, or
+/// its preprocessor_config.json, which may be absent.
+template <typename Make>
+auto read_settings(const std::string& folder, std::string_view part, const Make& make) {
   const std::string whole = folder + "/processor_config.json";
   if (const std::optional<std::string> json = read_file_if_there(whole)) {
     const JsonDocument document(*json, whole);
     const JsonValue root = document.root();
     root.require_object();
-    const bool hears = model.architecture && model.architecture->family == ModelFamily::qwen2_audio;
-    const std::string_view part = hears ? "feature_extractor" : "image_processor";
     if (root.has(part) && root.at(part).text() != "null")
-      return model_processor(model, root.at(part).text(), fmt::format("{}, {}", whole, part));
+      return make(std::string(root.at(part).text()), fmt::format("{}, {}", whole, part));
   }
   const std::string file = folder + "/preprocessor_config.json";
-  return model_processor(model, read_file_if_there(file), file);
+  return make(read_file_if_there(file), file);
+}
+
+}  // namespace
+
+ModelProcessor read_model_processor(const ModelSpec& model, const std::string& folder) {
+  const bool hears = model.architecture && model.front().kind == FrontKind::sound;
+  return read_settings(folder, hears ? "feature_extractor" : "image_processor",
+                       [&](const std::optional<std::string>& json, const std::string& file) {
+                         return model_processor(model, json, file);
+                       });
+}
+
+std::optional<MelOptions> read_second_processor(const ModelSpec& model, const std::string& folder) {
+  return read_settings(folder, "feature_extractor",
+                       [&](const std::optional<std::string>& json, const std::string& file) {
+                         return second_processor(model, json, file);
+                       });
 }
 
 }  // namespace dflop

@@ -21,6 +21,12 @@ using ModelProcessor =
 /// @throws Error (input) if the sizes in `json` do not match the model's; what the processors' parsers throw
 ModelProcessor model_processor(const ModelSpec& model, const std::optional<std::string>& json,
                                const std::string& file);
+/// Returns the settings for sounds of a model that also has a processor for pictures; nullopt for others.
+/// @throws what model_processor() throws
+std::optional<MelOptions> second_processor(const ModelSpec& model, const std::optional<std::string>& json,
+                                           const std::string& file);
+/// Reads second_processor()'s settings from a folder. @throws what second_processor() throws
+std::optional<MelOptions> read_second_processor(const ModelSpec& model, const std::string& folder);
 /// Reads the settings from a folder as transformers does: from the image_processor or feature_extractor in
 /// its processor_config.json (written by transformers 5), else from its preprocessor_config.json. If the
 /// folder has neither, returns the family's usual settings.

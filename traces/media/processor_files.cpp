@@ -192,11 +192,12 @@ MelOptions parse_sound_processor(std::string_view json, const std::string& file,
     std::string_view key;
     double value;
   };
-  constexpr Fixed kFixed[] = {{"sampling_rate", kSoundRate}, {"hop_length", kMelHop},
-                              {"n_fft", kMelWindow},         {"chunk_length", kSoundChunk / kSoundRate},
-                              {"n_samples", kSoundChunk},    {"nb_max_frames", kSoundChunk / kMelHop},
-                              {"padding_value", 0},          {"dither", 0}};
-  for (const Fixed& fixed : kFixed) {
+  const auto chunk = static_cast<double>(usual.chunk);
+  const Fixed all[] = {{"sampling_rate", kSoundRate}, {"hop_length", kMelHop},
+                       {"n_fft", kMelWindow},         {"chunk_length", chunk / kSoundRate},
+                       {"n_samples", chunk},          {"nb_max_frames", chunk / kMelHop},
+                       {"padding_value", 0},          {"dither", 0}};
+  for (const Fixed& fixed : all) {
     if (is_set(root, fixed.key) && root.at(fixed.key).number() != fixed.value)
       root.at(fixed.key).refuse_type("{}, because nothing else is supported", fixed.value);
   }

@@ -288,14 +288,15 @@ MelSpectrum mel_shape(std::int64_t samples, const MelOptions& options) {
   if (options.bins < 1 || options.bins > 512) {
     refuse_input("", "expected 1 to 512 mel bins, found {}", options.bins);
   }
-  const std::int64_t most = options.pad_to_chunk ? kSoundChunk : std::numeric_limits<std::int64_t>::max();
+  const std::int64_t most = options.pad_to_chunk ? options.chunk : std::numeric_limits<std::int64_t>::max();
   if (samples < kMelHop || samples > most) {
     refuse_input("", "expected a sound of {} to {} samples, found {}", kMelHop, most, samples);
   }
   MelSpectrum shape;
   shape.bins = options.bins;
-  shape.frames = (options.pad_to_chunk ? kSoundChunk : samples) / kMelHop;
+  shape.frames = (options.pad_to_chunk ? options.chunk : samples) / kMelHop;
   shape.valid_frames = std::min(shape.frames, (samples + kMelHop - 1) / kMelHop);
+  if (!options.keeps_padding) shape.frames = shape.valid_frames;
   return shape;
 }
 
@@ -319,7 +320,8 @@ std::vector<double> mel_filters(std::int32_t bins) {
 
 MelSpectrum log_mel(std::span<const float> samples, const MelOptions& options) {
   MelSpectrum mel = mel_shape(static_cast<std::int64_t>(samples.size()), options);
-  const auto length = static_cast<std::int64_t>(options.pad_to_chunk ? kSoundChunk : samples.size());
+  const std::int64_t length =
+      options.pad_to_chunk ? options.chunk : static_cast<std::int64_t>(samples.size());
   const auto frames = static_cast<std::size_t>(mel.frames);
   const std::vector<MelBand> bands = make_bands(options.bins);
   // Frames beyond the sound stay silent.

@@ -40,18 +40,21 @@ std::int64_t resampled_length(std::int64_t samples, std::int32_t from, std::int3
 std::vector<float> decode_sound(std::string_view bytes, const std::string& file,
                                 std::int32_t rate = kSoundRate);
 
+inline constexpr std::int64_t kMelWindow = 400;               ///< samples in a frame
+inline constexpr std::int64_t kMelHop = 160;                  ///< samples between frame starts
+inline constexpr std::int64_t kSoundChunk = 30 * kSoundRate;  ///< samples that most encoders take at once
+
 /// MelOptions select a model's spectrum.
 struct MelOptions {
   std::int32_t bins = 128;   ///< 128 for Qwen2-Audio and Whisper large-v3, 80 for older models
-  bool pad_to_chunk = true;  ///< pad the sound with silence to kSoundChunk samples
+  bool pad_to_chunk = true;  ///< pad the sound with silence to `chunk` samples
+  std::int64_t chunk = kSoundChunk;
+  bool keeps_padding = true;  ///< the spectrum includes the frames of the padding
 };
 
-inline constexpr std::int64_t kMelWindow = 400;               ///< samples in a frame
-inline constexpr std::int64_t kMelHop = 160;                  ///< samples between frame starts
-inline constexpr std::int64_t kSoundChunk = 30 * kSoundRate;  ///< samples that an encoder takes at once
-
 /// Reads the settings of a WhisperFeatureExtractor from a preprocessor_config.json. A missing key stands for
-/// the supported value; a missing number of bins stands for `usual.bins`.
+/// the supported value, which for the chunk is `usual.chunk`; a missing number of bins stands for
+/// `usual.bins`.
 /// @throws Error (input) with `file` and key for a different extractor, and for an unsupported rate, window,
 /// hop or padding
 MelOptions parse_sound_processor(std::string_view json, const std::string& file, const MelOptions& usual);
@@ -76,7 +79,7 @@ std::vector<double> mel_filters(std::int32_t bins);
 /// m is the maximum of log10 p. Each frame has 400 samples under a Hann window. The sound is mirrored at both
 /// ends.
 /// @throws Error (input) for fewer samples than a frame's hop, or none; for bins outside 1 to 512; and, with
-/// padding, for more than kSoundChunk samples: the caller must cut longer sounds.
+/// padding, for more than `chunk` samples: the caller must cut longer sounds.
 MelSpectrum log_mel(std::span<const float> samples, const MelOptions& options = {});
 
 }  // namespace dflop

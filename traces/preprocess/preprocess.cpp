@@ -12,11 +12,11 @@
 namespace dflop {
 namespace {
 
-const std::array<Rule, 11>& rules() {
-  static const std::array<Rule, 11> rules = {llava15_rule(),        llava_next_rule(), llava_ov_rule(),
-                                             llava_ov_dflop_rule(), internvl_rule(),   qwen2_vl_rule(),
-                                             qwen25_vl_rule(),      qwen3_vl_rule(),   qwen2_audio_rule(),
-                                             tiny_vlm_rule(),       text_rule()};
+const std::array<Rule, 12>& rules() {
+  static const std::array<Rule, 12> rules = {llava15_rule(),        llava_next_rule(),  llava_ov_rule(),
+                                             llava_ov_dflop_rule(), internvl_rule(),    qwen2_vl_rule(),
+                                             qwen25_vl_rule(),      qwen25_omni_rule(), qwen3_vl_rule(),
+                                             qwen2_audio_rule(),    tiny_vlm_rule(),    text_rule()};
   return rules;
 }
 

@@ -84,11 +84,12 @@ Preprocessed preprocess(std::span<const Record> records, const PreprocessOptions
 /// code, which encodes the base tile but does not hand it to the LLM. internvl2.5: up to 12 tiles and a
 /// thumbnail; a video has 8 to 32 frames, drawn uniformly. qwen2-vl: the Hugging Face pixel limits, full
 /// attention; videos sampled and limited as qwen-vl-utils does. qwen2.5-vl: the qwen-vl-utils limits,
-/// windowed attention in 28 of 32 layers. qwen3-vl: tokens of 32 pixels a side, full attention; the limits of
-/// its processors' classes, for videos on all frames together, and time stamps are not counted. qwen2-audio:
-/// chunks of 30 s with 1,500 encoder positions each. tiny-vlm: LLaVA-OneVision's tiles and frames, but 16
-/// patches and 4 LLM tokens each, and at most 256 text tokens; for the models of tests and of runs on small
-/// machines. text: only text.
+/// windowed attention in 28 of 32 layers. qwen2.5-omni: pictures as qwen2-vl but in windows, videos as
+/// qwen2.5-vl, sounds in parts of 2 s for the second encoder; videos have no sound. qwen3-vl: tokens of 32
+/// pixels a side, full attention; the limits of its processors' classes, for videos on all frames together,
+/// and time stamps are not counted. qwen2-audio: chunks of 30 s with 1,500 encoder positions each. tiny-vlm:
+/// LLaVA-OneVision's tiles and frames, but 16 patches and 4 LLM tokens each, and at most 256 text tokens; for
+/// the models of tests and of runs on small machines. text: only text.
 std::vector<std::string_view> preprocess_rules();
 
 /// Returns the modalities that a rule takes, text first.

@@ -115,7 +115,31 @@ Encoding encode_audio(const RecordShapes& shapes) {
           full_chunks * chunk_tokens(kChunkSamples) + chunk_tokens(rest)};
 }
 
+/// Cuts a sound of up to 300 s into parts of 2 s, each an encoder sequence of its own; longer sounds are cut
+/// into several (transformers modeling_qwen2_5_omni.py; its extractor's chunk_length).
+Encoding encode_omni_audio(const RecordShapes& shapes) {
+  constexpr std::int64_t kLongest = 300 * 16'000;  // samples
+  const std::int64_t samples = std::llround(shapes.audio_s() * kSamplesPerSecond);
+  Encoding encoding;
+  for (std::int64_t begin = 0; begin < samples; begin += kLongest) {
+    const std::int64_t length = std::min(kLongest, samples - begin);
+    add_sound_parts(encoding, (length + kHop - 1) / kHop, 200);
+  }
+  return encoding;
+}
+
 }  // namespace
+
+void add_sound_parts(Encoding& encoding, std::int64_t frames, std::int64_t part) {
+  const auto add = [&](std::int64_t count, std::int64_t of_frames) {
+    const std::int64_t rows = (of_frames + 1) / 2;
+    if (count == 0 || rows < 2) return;  // a pair of rows makes a token
+    encoding.sequences.push_back({count, rows, rows * rows, true});
+    encoding.output_tokens += count * (rows / 2);
+  };
+  add(frames / part, part);
+  add(1, frames % part);
+}
 
 ImageSize qwen_resize(ImageSize image, double min_pixels, double max_pixels) {
   const double width = image.width;
@@ -156,6 +180,12 @@ std::int64_t qwen_sampled_frames(VideoTiming video) {
 Rule qwen2_vl_rule() {
   constexpr Encode encode_images = encode_qwen_images<kHuggingFace, full_pairs>;
   return {"qwen2-vl", {encode_text, encode_images, encode_images, encode_qwen_video<full_pairs>, nullptr}};
+}
+
+Rule qwen25_omni_rule() {
+  constexpr Encode encode_images = encode_qwen_images<kHuggingFace, windowed_pairs>;
+  return {"qwen2.5-omni",
+          {encode_text, encode_images, encode_images, encode_qwen_video<windowed_pairs>, encode_omni_audio}};
 }
 
 Rule qwen25_vl_rule() {

@@ -74,6 +74,7 @@ Rule llava_next_rule();
 Rule internvl_rule();
 Rule qwen2_vl_rule();
 Rule qwen25_vl_rule();
+Rule qwen25_omni_rule();
 Rule qwen3_vl_rule();
 Rule qwen2_audio_rule();
 Rule tiny_vlm_rule();
@@ -111,6 +112,10 @@ std::int64_t internvl_frames(const RecordShapes& shapes);
 /// Returns the grid of up to `max_tiles` (at most 12) tiles of 448 pixels with the closest aspect ratio
 /// (InternVL internvl_chat/internvl/train/dataset.py, find_closest_aspect_ratio).
 TileGrid internvl_grid(ImageSize image, std::int64_t max_tiles);
+
+/// Adds the second encoder's sequences of a sound of `frames` frames that is cut into parts of `part` frames:
+/// the second convolution takes every other frame, and the connector averages pairs of rows.
+void add_sound_parts(Encoding& encoding, std::int64_t frames, std::int64_t part);
 
 /// Returns multiples of 28 pixels near the image's size with an area between the limits (QwenLM/Qwen2.5-VL
 /// qwen-vl-utils, smart_resize).

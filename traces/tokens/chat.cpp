@@ -46,6 +46,10 @@ constexpr ChatTokenizer::Form kForms[] = {
     chatml("chatml", ""),
     chatml("qwen2", "You are a helpful assistant."),
     chatml("qwen2.5", "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."),
+    chatml(
+        "qwen2.5-omni",
+        "You are Qwen, a virtual human developed by the Qwen Team, Alibaba Group, capable of perceiving auditory "
+        "and visual inputs, as well as generating text and speech."),
     chatml("qwen3", "", true),
     {.name = "llama3",
      .begin = "<|begin_of_text|>",
@@ -77,6 +81,9 @@ constexpr FamilyMedium kFamilyMedia[] = {
     {"qwen2.5-vl", ChatMedium::image, "<|vision_start|>", "<|image_pad|>", "<|vision_end|>"},
     {"qwen2.5-vl", ChatMedium::video, "<|vision_start|>", "<|video_pad|>", "<|vision_end|>"},
     {"qwen2-audio", ChatMedium::audio, "<|audio_bos|>", "<|AUDIO|>", "<|audio_eos|>"},
+    {"qwen2.5-omni", ChatMedium::image, "<|vision_bos|>", "<|IMAGE|>", "<|vision_eos|>"},
+    {"qwen2.5-omni", ChatMedium::video, "<|vision_bos|>", "<|VIDEO|>", "<|vision_eos|>"},
+    {"qwen2.5-omni", ChatMedium::audio, "<|audio_bos|>", "<|AUDIO|>", "<|audio_eos|>"},
     {"internvl2.5", ChatMedium::image, "<img>", "<IMG_CONTEXT>", "</img>"},
     {"llava", ChatMedium::image, "", "<image>", ""},
     {"llava-ov", ChatMedium::image, "", "<image>", ""},

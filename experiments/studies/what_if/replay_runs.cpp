@@ -78,8 +78,12 @@ SplitBackward split_by_time(const SumCostModel& cost, const Stage& stage, const 
 /// includes it. Only layers are recomputed.
 SplitBackward split_by_flop(const ModelSpec& model, const Stage& stage, const Work& work) {
   SplitBackward split;
+  Work of_first = work;
+  of_first.encoder.second = {};
+  if (work.has_second(stage, model))
+    split = split_by_flop(model.of_second(), stage_of_second(stage, model), work.of_second());
   const auto add = [&](const Stage& part, bool has_input, bool has_weights) {
-    const StageFlop flop = stage_flop(model, part, work);
+    const StageFlop flop = stage_flop(model, part, of_first);
     const double attention = flop.attention.count;
     const double head = model.llm.logits_at_once == 0 ? flop.head.count : 0;
     const double linear = flop.layers.count + flop.ends.count + head;

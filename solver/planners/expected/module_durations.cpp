@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <utility>
 
@@ -71,13 +72,20 @@ std::vector<Stage> module_stages(const PlanRequest& request, Module module, int 
 using Loads = std::vector<Bundle>;  // of one item each
 
 Workload mean_work(const Loads& loads, Workload Bundle::*module) {
-  const auto mean = [&](std::int64_t Workload::*count) {
+  const auto mean = [&](const auto& count) {
     double sum = 0;  // counts of hostile records might overflow 64 bits
-    for (const Bundle& load : loads) sum += static_cast<double>(load.*module.*count);
+    for (const Bundle& load : loads) sum += static_cast<double>(count(load.*module));
     return static_cast<std::int64_t>(std::min(std::floor(sum / static_cast<double>(loads.size())), 4e18));
   };
-  return {mean(&Workload::sequences), mean(&Workload::tokens), mean(&Workload::attention_pairs),
-          mean(&Workload::untrained_tokens)};
+  const auto second = [&](std::int64_t SecondWork::*count) {
+    return mean([count](const Workload& work) { return work.second.*count; });
+  };
+  return {
+      mean(std::mem_fn(&Workload::sequences)),
+      mean(std::mem_fn(&Workload::tokens)),
+      mean(std::mem_fn(&Workload::attention_pairs)),
+      mean(std::mem_fn(&Workload::untrained_tokens)),
+      {second(&SecondWork::sequences), second(&SecondWork::tokens), second(&SecondWork::attention_pairs)}};
 }
 
 Workload least_work(const Loads& loads, Workload Bundle::*module) {
@@ -95,7 +103,7 @@ void add_bundles(Loads loads, int halvings, Workload Bundle::*first, Workload Bu
         {static_cast<int>(loads.size()), work(loads, &Bundle::encoder), work(loads, &Bundle::llm)});
     return;
   }
-  std::ranges::stable_sort(loads, {}, [&](const Bundle& load) { return (load.*first).tokens; });
+  std::ranges::stable_sort(loads, {}, [&](const Bundle& load) { return (load.*first).all_tokens(); });
   const auto middle = loads.begin() + static_cast<std::ptrdiff_t>(loads.size() / 2);
   add_bundles({loads.begin(), middle}, halvings - 1, second, first, by, bundles);
   add_bundles({middle, loads.end()}, halvings - 1, second, first, by, bundles);

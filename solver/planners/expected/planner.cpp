@@ -317,11 +317,11 @@ std::vector<Sample> planning_items(std::span<const Sample> profile) {
   double encoder_tokens = 1;
   double llm_tokens = 1;
   for (const Sample& item : items) {
-    encoder_tokens += static_cast<double>(item.encoder().tokens);
+    encoder_tokens += static_cast<double>(item.encoder().all_tokens());
     llm_tokens += static_cast<double>(item.llm_tokens);
   }
   const auto size = [&](const Sample& item) {
-    return static_cast<double>(item.encoder().tokens) / encoder_tokens +
+    return static_cast<double>(item.encoder().all_tokens()) / encoder_tokens +
            static_cast<double>(item.llm_tokens) / llm_tokens;
   };
   std::ranges::stable_sort(items, std::greater(), size);

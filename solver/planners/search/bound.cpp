@@ -68,13 +68,13 @@ void SearchBounds::HardBatch::add(const Batch& batch) {
   for (std::size_t i = 0; i < works.size(); ++i) {
     if (works[i].llm.tokens > falling[i].llm.tokens) falling[i] = works[i];
   }
-  std::ranges::stable_sort(works, std::greater(), [](const Work& one) { return one.encoder.tokens; });
+  std::ranges::stable_sort(works, std::greater(), [](const Work& one) { return one.encoder.all_tokens(); });
   if (encoder_sums.size() <= works.size()) encoder_sums.resize(works.size() + 1, encoder_sums.back());
   Work sum;
   for (std::size_t i = 0; i < works.size(); ++i) {
     sum.encoder += works[i].encoder;
     sum.llm += works[i].llm;
-    if (sum.encoder.tokens > encoder_sums[i + 1].encoder.tokens) encoder_sums[i + 1] = sum;
+    if (sum.encoder.all_tokens() > encoder_sums[i + 1].encoder.all_tokens()) encoder_sums[i + 1] = sum;
   }
 }
 
@@ -164,8 +164,8 @@ Work SearchBounds::held_work(const HardBatch& batch, const Stage& stage, int mic
     } else if (first < last) {
       largest = batch.falling[first];
     }
-    const bool larger =
-        shares ? largest.encoder.tokens > mean.encoder.tokens : largest.llm.tokens > mean.llm.tokens;
+    const bool larger = shares ? largest.encoder.all_tokens() > mean.encoder.all_tokens()
+                               : largest.llm.tokens > mean.llm.tokens;
     if (!larger) {  // the following ones are not larger either
       const auto left = static_cast<std::int64_t>(held - h);
       work.encoder += times(mean.encoder, left);

@@ -83,6 +83,54 @@ std::int64_t tiles_of(const Architecture& of, ImageSize image) {
   return llava_tile_count(image, processor);
 }
 
+/// Returns the sounds of a sample. Those of a batch are padded to one length.
+std::vector<MediumContent> sounds_of(const ModelSpec& model, const SampleInputs& inputs) {
+  const GoldenTensor* mel = inputs.find("input_features");
+  if (mel == nullptr) return {};
+  std::vector<MediumContent> sounds;
+  const GoldenTensor& mask = *inputs.find("feature_attention_mask");
+  const auto values = floats(*mel);
+  const std::int64_t frames = mel->shape[2];
+  const auto size = static_cast<std::size_t>(mel->shape[1] * frames);
+  for (std::int64_t s = 0; s < mel->shape[0]; ++s) {
+    double valid = 0;
+    for (std::int64_t f = 0; f < frames; ++f) valid += mask.values[static_cast<std::size_t>(s * frames + f)];
+    sounds.push_back(qwen_sound(model, frames, static_cast<std::int64_t>(valid),
+                                std::span(values).subspan(static_cast<std::size_t>(s) * size, size)));
+  }
+  return sounds;
+}
+
+/// Returns the media of a Qwen2.5-Omni sample, in the order of its tokens. A sample of the golden data has
+/// at most one picture and one video.
+std::vector<MediumContent> omni_media(const ModelSpec& model, const SampleInputs& inputs) {
+  const Architecture& of = *model.architecture;
+  const auto grid_of = [&](const char* name) {
+    const auto grid = ints(*inputs.find(name));
+    return PatchGrid{grid[0], grid[1], grid[2]};
+  };
+  std::vector<MediumContent> sounds = sounds_of(model, inputs);
+  std::vector<MediumContent> media;
+  std::size_t next_sound = 0;
+  const std::vector<std::int32_t> ids = ints(*inputs.find("input_ids"));
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (!of.is_medium(ids[i]) || (i > 0 && of.is_medium(ids[i - 1]))) continue;
+    if (ids[i] == of.audio_token) {
+      media.push_back(sounds.at(next_sound++));
+    } else if (ids[i] == of.image_token) {
+      const auto values = floats(*inputs.find("pixel_values"));
+      media.push_back(qwen_picture(of, grid_of("image_grid_thw"), values, std::nullopt));
+    } else {
+      const auto values = floats(*inputs.find("pixel_values_videos"));
+      media.push_back(qwen_picture(of, grid_of("video_grid_thw"), values,
+                                   inputs.find("video_second_per_grid")->values[0]));
+      if (inputs.find("use_audio_in_video") != nullptr)
+        media.back() = qwen_video_with_sound(of, std::move(media.back()), sounds.at(next_sound++));
+    }
+  }
+  return media;
+}
+
 std::vector<MediumContent> media_of(const ModelSpec& model, const SampleInputs& inputs) {
   const Architecture& of = *model.architecture;
   std::vector<MediumContent> media;
@@ -158,20 +206,9 @@ std::vector<MediumContent> media_of(const ModelSpec& model, const SampleInputs& 
       }
       break;
     case ModelFamily::qwen2_audio:
-      if (const GoldenTensor* mel = inputs.find("input_features"); mel != nullptr) {
-        const GoldenTensor& mask = *inputs.find("feature_attention_mask");
-        const auto values = floats(*mel);
-        const std::int64_t frames = mel->shape[2];
-        const auto size = static_cast<std::size_t>(mel->shape[1] * frames);
-        for (std::int64_t s = 0; s < mel->shape[0]; ++s) {
-          double valid = 0;
-          for (std::int64_t f = 0; f < frames; ++f)
-            valid += mask.values[static_cast<std::size_t>(s * frames + f)];
-          media.push_back(qwen_sound(of, frames, static_cast<std::int64_t>(valid),
-                                     std::span(values).subspan(static_cast<std::size_t>(s) * size, size)));
-        }
-      }
-      break;
+      return sounds_of(model, inputs);
+    case ModelFamily::qwen2_5_omni:
+      return omni_media(model, inputs);
   }
   return media;
 }

@@ -114,7 +114,7 @@ TEST(TapeMemory, OfALayerBetweenThePartsIgnoresRecomputation) {
 // of 64 classes.
 TEST(TapeMemory, OfEndsBetweenThePartsHoldsInputsOfWeightGradients) {
   on_ranks(1, false, [](const RankContext& rank, ParameterStore& store, const ModelSpec& model) {
-    const Connector connector(model, store, rank);
+    const Connector connector(model, first_encoder(), store, rank);
     EncoderInput encoder;
     encoder.offsets = {0, kRows};
     for (std::int64_t row = 0; row < kRows; ++row) encoder.sent.add_mean(row, row + 1);

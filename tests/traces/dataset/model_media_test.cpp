@@ -225,8 +225,8 @@ TEST(ModelMedia, SoundsOfQwen2AudioMatchTheirContents) {
   for (int draw = 0; draw < 25; ++draw) {
     const std::int64_t samples = 1000 + static_cast<std::int64_t>(random.below(kSoundChunk - 1000));
     const MelSpectrum mel = mel_shape(samples, std::get<MelOptions>(folder.processor));
-    const Sample expected = shape_of_media(
-        folder.model, {qwen_sound(*folder.model.architecture, mel.frames, mel.valid_frames, {})});
+    const Sample expected =
+        shape_of_media(folder.model, {qwen_sound(folder.model, mel.frames, mel.valid_frames, {})});
     Record record;
     record.modality = Modality::audio;
     record.audio_s = static_cast<double>(samples) / kSoundRate;
