@@ -226,6 +226,7 @@ void assume_links(AssumptionBlock& block, const std::string& cluster, const Clus
 void assume_heads(AssumptionBlock& block, const Plan& plan, const ModelSpec& model, const std::string& row) {
   std::vector<Padding> all;
   add_padding(all, "encoder", model.encoder, plan.encoder.tp);
+  if (model.second) add_padding(all, "second encoder", model.second->encoder, plan.encoder.tp);
   add_padding(all, "LLM", model.llm, plan.llm.tp);
   for (const Padding& padding : all) {
     const int tp = padding.module == "LLM" ? plan.llm.tp : plan.encoder.tp;

@@ -39,6 +39,26 @@ TEST(EncoderPieces, AreTheSequencesInOrderByTheMiddleOfTheirWeight) {
   EXPECT_EQ(pieces(plan, kFourTiles, samples_of_bins(plan, {1, 2, {0, 0, 1}}), 0), expected);
 }
 
+/// The tiny model merges 4 encoder tokens. Here the second encoder merges 2, so of 16 tokens of the first and
+/// 7 of the second come 4 and 3 LLM tokens. A sequence weighs what all layers of its encoder compute.
+TEST(EncoderPieces, OfTwoEncodersGetTheTokensThatTheirConnectorsMake) {
+  ModelSpec model = tiny_model();
+  model.connector.merge = 4;
+  model.second = SecondEncoder{model.encoder, {{model.encoder.hidden, model.llm.hidden}, 2}};
+  model.second->encoder.layers = 3 * model.encoder.layers;
+  Sample sample{"a", Modality::image, {{1, 16, 256}, {1, 7, 49, true}, {1, 7, 49, true}}, 10, 12};
+  std::vector<EncoderPiece> found;
+  for_each_piece_of_sample(
+      model, sample, {}, [](double) { return 0; },
+      [&](const EncoderPiece& piece) { found.push_back(piece); });
+  const std::vector<EncoderPiece> expected = {
+      {0, 0, 0, 0, 16, 256, 0, 4, false}, {0, 0, 0, 1, 7, 49, 4, 7, true}, {0, 0, 0, 2, 7, 49, 7, 10, true}};
+  EXPECT_EQ(found, expected);
+  const EncoderSequences first{1, 7, 49};
+  EXPECT_DOUBLE_EQ(sequence_weight(model, {1, 7, 49, true}), 3 * sequence_weight(model, first));
+  EXPECT_EQ(sample.encoder(), (Workload{1, 16, 256, 0, {2, 14, 98}}));
+}
+
 TEST(EncoderPieces, FallWhereTheirMiddleDoes) {
   // Five equal tiles over three ranks: centers at 0.5 to 4.5 of 5 are at 0.3, 0.9, 1.5, 2.1 and 2.7 of 3.
   const Plan plan = disaggregated_plan({1, 1, 3, {4}}, {1, 1, 1, {6}}, 1, 1);

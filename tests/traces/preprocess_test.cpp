@@ -319,8 +319,8 @@ TEST(Preprocess, ModalitiesThatTheModelLacks) {
 TEST(Preprocess, RulesAndTheirModalities) {
   EXPECT_EQ(preprocess_rules(),
             (std::vector<std::string_view>{"llava-1.5", "llava-next", "llava-ov", "llava-ov-dflop",
-                                           "internvl2.5", "qwen2-vl", "qwen2.5-vl", "qwen3-vl", "qwen2-audio",
-                                           "tiny-vlm", "text"}));
+                                           "internvl2.5", "qwen2-vl", "qwen2.5-vl", "qwen2.5-omni",
+                                           "qwen3-vl", "qwen2-audio", "tiny-vlm", "text"}));
   EXPECT_EQ(rule_modalities("text"), (std::vector<Modality>{Modality::text}));
   for (const char* rule : {"llava-1.5", "llava-next"}) {
     EXPECT_EQ(rule_modalities(rule),
@@ -333,7 +333,7 @@ TEST(Preprocess, RulesAndTheirModalities) {
   EXPECT_EQ(
       error_of(audio(3), with_rule("llava")),
       "unknown preprocessing rule 'llava'; expected one of llava-1.5, llava-next, llava-ov, llava-ov-dflop, "
-      "internvl2.5, qwen2-vl, qwen2.5-vl, qwen3-vl, qwen2-audio, tiny-vlm, text");
+      "internvl2.5, qwen2-vl, qwen2.5-vl, qwen2.5-omni, qwen3-vl, qwen2-audio, tiny-vlm, text");
 }
 
 TEST(Preprocess, OptionsOutOfRange) {

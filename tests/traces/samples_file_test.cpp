@@ -11,7 +11,7 @@ std::vector<Sample> two_samples() {
   Sample image;
   image.id = "a \"quoted\" name";
   image.modality = Modality::multi_image;
-  image.encoder_sequences = {{2, 16, 256}, {1, 8, 64}};
+  image.encoder_sequences = {{2, 16, 256}, {1, 8, 64}, {3, 8, 64, true}};
   image.encoder_output_tokens = 10;
   image.llm_tokens = 30;
   Sample text;
@@ -33,6 +33,7 @@ TEST(SamplesFile, ReadsBackUnchanged) {
   EXPECT_TRUE(holds_samples(text));
   const std::vector<Sample> read = parse_samples(text, "s.json");
   ASSERT_EQ(read.size(), 2u);
+  EXPECT_NE(text.find("[[2,16,256],[1,8,64],[3,8,64,2]]"), std::string::npos) << "the second encoder's";
   EXPECT_TRUE(same(read[0], samples[0]) && same(read[1], samples[1]));
   EXPECT_FALSE(holds_samples("id,modality\n")) << "records are a CSV";
   EXPECT_FALSE(holds_samples(" \n"));

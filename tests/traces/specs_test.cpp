@@ -35,7 +35,7 @@ std::int64_t llm_parameters(const TransformerSpec& llm) {
 }
 
 TEST(Presets, AllAreReadAndNamedLikeTheirFileAndCiteSources) {
-  EXPECT_EQ(presets("models").size(), 19U);
+  EXPECT_EQ(presets("models").size(), 20U);
   for (const auto& [name, text] : presets("models")) {
     EXPECT_EQ(parse_model(text, name).name, name);
     EXPECT_GT(nlohmann::json::parse(text).at("source").get<std::string>().size(), 80U) << name;
@@ -57,7 +57,8 @@ TEST(Presets, LlmsHaveThePublishedNumberOfParameters) {
       {"llava-ov-llama3-70b", 70'553'706'496},  {"qwen2-audio-7b", 7'754'878'976},
       {"internvl2.5-72b", 72'706'203'648},      {"qwen2.5-vl-7b", 7'615'616'512},
       {"llava-1.5-7b", 6'738'939'904},          {"qwen2-vl-7b", 7'615'616'512},
-      {"internvl3.5-8b", 8'190'735'360},        {"qwen3-vl-8b", 8'190'735'360}};
+      {"internvl3.5-8b", 8'190'735'360},        {"qwen3-vl-8b", 8'190'735'360},
+      {"qwen2.5-omni-7b", 7'615'616'512}};
   for (const auto& [name, parameters] : published) {
     const double counted = static_cast<double>(llm_parameters(preset_model(name).llm));
     EXPECT_LE(counted, parameters) << name;

@@ -112,6 +112,10 @@ nlohmann::ordered_json program_json(const Iteration& iteration, const ModelSpec&
         "unchanged there",
         describe(iteration.plan.trained));
   }
+  if (model.second) {
+    refuse_input("", "model '{}': a program for other executors has one encoder, found a second one, {}",
+                 model.name, model.second->encoder.name);
+  }
   return {{"iteration", iteration.number},
           {"layout", to_string(iteration.plan.layout)},
           {"microbatches", iteration.program.microbatches},

@@ -94,10 +94,13 @@ def read_sample(where: str, sample: Any) -> dict[str, Any]:
 
 def _read_sequences(where, groups):
     try:
-        rows = [[operator.index(number) for number in (count, tokens, pairs)] for count, tokens, pairs in groups]
+        rows = [[operator.index(number) for number in group] for group in groups]
     except (TypeError, ValueError):
-        raise InputError(f"{where}: expected lists of [count, tokens, attention pairs], found {groups!r}") from None
-    for _, tokens, pairs in rows:
+        rows = [[]]
+    # A fourth number, 2, says that the sequences are those of the model's second encoder.
+    if any(len(row) != 3 and (len(row) != 4 or row[3] not in (1, 2)) for row in rows):
+        raise InputError(f"{where}: expected lists of [count, tokens, attention pairs], found {groups!r}")
+    for _, tokens, pairs, *_ in rows:
         whole_number(f"{where}: tokens", tokens, 1, _MOST_SEQUENCE_TOKENS)
         whole_number(f"{where}: attention pairs", pairs, 0, tokens * tokens)
     return rows
@@ -106,9 +109,9 @@ def _read_sequences(where, groups):
 def _require_consistent(sample, sequences, output):
     """Rejects samples that no preprocessing produces; `sequences` and `output` name the possibly wrong values."""
     groups, llm, given = sample["encoder_sequences"], sample["llm_tokens"], sample["encoder_output_tokens"]
-    for count, _, _ in groups:
+    for count, *_ in groups:
         whole_number(f"{sequences}: sequences of equal length", count, 1, _MOST_SEQUENCES)
-    tokens = sum(count * tokens for count, tokens, _ in groups)
+    tokens = sum(count * tokens for count, tokens, *_ in groups)
     if tokens > _MOST_ENCODER_TOKENS:
         raise InputError(f"{sequences}: expected at most {_MOST_ENCODER_TOKENS} tokens in all, found {tokens}")
     if groups and sample["modality"] == "text":

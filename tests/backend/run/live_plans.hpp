@@ -36,6 +36,21 @@ inline ModelSpec live_model() {
   return model;
 }
 
+/// The live model with a second encoder of two layers that merges pairs of rows.
+inline ModelSpec hearing_model() {
+  ModelSpec model = live_model();
+  model.name = "hearing";
+  SecondEncoder& second = model.second.emplace();
+  second.encoder = model.encoder;
+  second.encoder.name = "ears";
+  second.encoder.layers = 2;
+  second.encoder.hidden = 8;
+  second.encoder.ffn = 12;
+  second.encoder.heads = second.encoder.kv_heads = 2;
+  second.connector = {{16, 24}, 2};
+  return model;
+}
+
 /// A model with rows and columns that tp does not divide, so that some ranks have one more: 67 words become
 /// 33 and 34.
 inline ModelSpec uneven_model() {

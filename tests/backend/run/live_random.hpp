@@ -15,8 +15,8 @@
 namespace dflop::testing {
 
 /// A live model with as many layers as the plans of random_plan().
-inline ModelSpec deep_live_model() {
-  ModelSpec model = live_model();
+inline ModelSpec deep_live_model(bool hears = false) {
+  ModelSpec model = hears ? hearing_model() : live_model();
   model.encoder.layers = 4;
   model.llm.layers = 6;
   return model;
@@ -69,6 +69,20 @@ inline std::vector<Sample> random_live_samples(Random& random, int count) {
     const auto cut = random.below(6) == 0 ? std::min<std::int64_t>(sample.encoder_output_tokens, 2) : 0;
     sample.llm_tokens = sample.encoder_output_tokens - cut + pick(random, 9);
     samples.push_back(sample);
+  }
+  return samples;
+}
+
+/// Samples of a model with two encoders: some sequences are the second encoder's, of even length, because
+/// pairs of their rows are merged.
+inline std::vector<Sample> random_heard_samples(Random& random, int count) {
+  std::vector<Sample> samples = random_live_samples(random, count);
+  for (Sample& sample : samples) {
+    for (EncoderSequences& group : sample.encoder_sequences) {
+      if (random.below(2) == 0) continue;
+      const std::int64_t tokens = 2 * group.tokens;
+      group = {group.count, tokens, tokens * tokens, true};
+    }
   }
   return samples;
 }

@@ -94,6 +94,31 @@ TEST_P(LivePlans, RepeatToTheBit) {
   });
 }
 
+/// Samples have sequences of the first encoder, the second, both or none. A microbatch may have work for only
+/// one of them.
+TEST_P(LivePlans, OfTwoEncodersEqualOneRankWithTheWholeBatch) {
+  Random random(
+      43, static_cast<std::uint64_t>(GetParam().order) * 8 + static_cast<std::uint64_t>(GetParam().layout));
+  for (int i = 0; i < kCases; ++i) {
+    RandomCase c = testing::random_case(random, GetParam().order, GetParam().layout);
+    SCOPED_TRACE("case " + std::to_string(i) + ": " + describe(c.plan));
+    c.samples = testing::random_heard_samples(random, static_cast<int>(c.samples.size()));
+    const ModelSpec model = testing::deep_live_model(true);
+    const Plan plan = one_rank();
+    LiveRun reference(plan, model, c.samples, testing::dealt(plan, c.samples.size()), plan_order(plan),
+                      DType::f64);
+    LiveRun run(c.plan, model, c.samples, c.assignment, c.order, DType::f64);
+    verify(run.program);
+    const double loss = reference.step(true).loss;
+    EXPECT_NEAR(run.step(true).loss, loss, 1e-10 * loss);
+    const WholeTensors gradients = reference.executor->read(Kind::gradient);
+    EXPECT_EQ(gradients.count("second.layers.1.qkv"), 1U);
+    EXPECT_EQ(gradients.count("second.connector.0"), 1U);
+    expect_close(run.executor->read(Kind::gradient), gradients, 1e-10, "gradient");
+    expect_close(run.executor->read(Kind::weight), reference.executor->read(Kind::weight), 1e-7, "weight");
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, LivePlans, ::testing::ValuesIn(families()), testing::name_of);
 
 }  // namespace plans_test
