@@ -126,11 +126,12 @@ names that length.)",
   add_data_options(command.options);
   add_model_option(command.options, text("NAME|FILE|DIR").required());
   add_seed_option(command.options);
-  command.options.add(OptionGroup::data,
-                      {{"preprocess", text("RULE"),
-                        "preprocessing rule to use instead of the model's: llava-1.5, llava-next, "
-                        "llava-ov, llava-ov-dflop, internvl2.5, qwen2-vl, qwen2.5-vl, qwen3-vl, qwen2-audio, "
-                        "tiny-vlm or text"}});
+  command.options.add(
+      OptionGroup::data,
+      {{"preprocess", text("RULE"),
+        "preprocessing rule to use instead of the model's: llava-1.5, llava-next, "
+        "llava-ov, llava-ov-dflop, internvl2.5, qwen2-vl, qwen2.5-vl, qwen2.5-omni, qwen3-vl, qwen2-audio, "
+        "tiny-vlm or text"}});
   command.options.add(
       OptionGroup::output,
       {

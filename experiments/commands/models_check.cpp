@@ -89,6 +89,7 @@ std::int64_t parameters_of(const ModelSpec& model) {
 std::string describe_config(const ModelSpec& model, std::int64_t parameters) {
   std::string text = fmt::format("{}: ", to_string(model.architecture->family));
   if (model.encoder.layers > 0) text += describe_stack(model.encoder) + "; ";
+  if (model.second) text += describe_stack(model.second->encoder) + "; ";
   return text +
          fmt::format("LLM {}, vocabulary {}{}; {:.4g} million parameters; sequences of at most {} tokens",
                      describe_stack(model.llm), model.llm.vocabulary,
@@ -136,7 +137,7 @@ void check_weights(FolderCheck& check, const ModelSpec& model) {
     check.note("weights", fmt::format("{} tensors are not read: {}", unused.size(), some_of(unused)));
 }
 
-std::string describe_processor(const ModelProcessor& processor) {
+std::string describe_processor(const ModelProcessor& processor, const std::optional<MelOptions>& second) {
   struct Describe {
     std::string operator()(std::monostate) const { return "none: the model takes only text"; }
     std::string operator()(const ClipProcessor& of) const {
@@ -157,7 +158,8 @@ std::string describe_processor(const ModelProcessor& processor) {
       return fmt::format("sounds as {} mel bins", of.bins);
     }
   };
-  return std::visit(Describe(), processor);
+  const std::string first = std::visit(Describe(), processor);
+  return second ? first + "; " + Describe()(*second) : first;
 }
 
 void check_data(FolderCheck& check, const ModelSpec& model, const Values& values) {
@@ -184,7 +186,10 @@ int run_models_check(const Values& values) {
   FolderCheck check(values["check"].as<std::string>());
   if (const std::optional<ModelSpec> model = check_config(check)) {
     check_weights(check, *model);
-    check.part("processor", [&] { return describe_processor(read_model_processor(*model, check.folder())); });
+    check.part("processor", [&] {
+      return describe_processor(read_model_processor(*model, check.folder()),
+                                read_second_processor(*model, check.folder()));
+    });
     check.part("tokenizer", [&] {
       const Tokenizer tokenizer(check.folder() + "/tokenizer.json");
       const UsualChatForm form = usual_chat_form(*model, read_chat_template(check.folder()));

@@ -97,17 +97,22 @@ Table unit_table(const ProfileTables& profile) {
       table.columns.push_back(column);
     }
   }
-  for (const TpProfile& tp : profile.tp) {
-    for (std::size_t u = 0; u < kProfileUnits; ++u) {
-      const auto unit = static_cast<ProfileUnit>(u);
-      for (const ProfilePoint& p : tp.units[u]) {
-        table.rows.push_back({tp.mode.tp, tp.mode.sequence_parallel, to_string(unit), p.tokens,
-                              is_attention(unit) ? Cell(p.length) : Cell(), p.forward_s, p.backward_input_s,
-                              p.backward_weight_s});
-        if (has_parts) add_part_cells(table.rows.back(), tp, u, profile.quanta);
+  const auto add_tables = [&](const std::vector<TpProfile>& tables, std::string_view before) {
+    for (const TpProfile& tp : tables) {
+      for (std::size_t u = 0; u < kProfileUnits; ++u) {
+        const auto unit = static_cast<ProfileUnit>(u);
+        for (const ProfilePoint& p : tp.units[u]) {
+          table.rows.push_back({tp.mode.tp, tp.mode.sequence_parallel,
+                                fmt::format("{}{}", before, to_string(unit)), p.tokens,
+                                is_attention(unit) ? Cell(p.length) : Cell(), p.forward_s, p.backward_input_s,
+                                p.backward_weight_s});
+          if (has_parts) add_part_cells(table.rows.back(), tp, u, profile.quanta);
+        }
       }
     }
-  }
+  };
+  add_tables(profile.tp, "");
+  add_tables(profile.second_tp, "second_");
   return table;
 }
 
@@ -147,6 +152,7 @@ std::optional<ProfileTables> read_earlier(const Values& values, const ModelSpec&
         to_string(tp.mode), again ? "measured again" : "left out, because --tp does not include them");
   }
   std::erase_if(earlier.tp, is_old);
+  std::erase_if(earlier.second_tp, is_old);
   return earlier;
 }
 

@@ -43,6 +43,12 @@ std::vector<std::string> differences(const ModelSpec& preset, const ModelSpec& r
   if (modules != Modules::llm) add(module_differences("encoder", preset.encoder, released.encoder));
   if (modules == Modules::all && preset.connector != released.connector) found.push_back("connector");
   if (modules != Modules::encoder) add(module_differences("llm", preset.llm, released.llm));
+  if (modules == Modules::all && preset.second.has_value() != released.second.has_value())
+    found.push_back("second encoder");
+  if (modules == Modules::all && preset.second && released.second) {
+    add(module_differences("second encoder", preset.second->encoder, released.second->encoder));
+    if (preset.second->connector != released.second->connector) found.push_back("second connector");
+  }
   if (modules == Modules::all && preset.preprocess != released.preprocess) found.push_back("preprocess");
   return found;
 }
@@ -62,6 +68,7 @@ TEST(ReleasedPresets, DifferFromReleasedModelsOnlyAsListed) {
       {"qwen2-vl-7b", "qwen2-vl-7b", Modules::all, {}},
       {"internvl3.5-8b", "internvl3.5-8b", Modules::all, {}},
       {"qwen3-vl-8b", "qwen3-vl-8b", Modules::all, {}},
+      {"qwen2.5-omni-7b", "qwen2.5-omni-7b", Modules::all, {}},
       {"llava-ov-qwen2.5-7b",
        "llava-onevision-qwen2-7b-ov",
        Modules::all,

@@ -37,9 +37,11 @@ void require_on(const JsonValue& root, std::initializer_list<std::string_view> k
 /// Rejects other processors, and settings that none of these families uses.
 void check_common(const JsonValue& root, const std::vector<std::string_view>& types, bool crops = false) {
   root.require_object();
-  for (const std::string_view key : {"image_processor_type", "feature_extractor_type"}) {
-    if (is_set(root, key)) root.at(key).choice_index(types);
-  }
+  // Older files name the processor of pictures as a feature extractor. Files of models that also take sounds
+  // name both.
+  const std::string_view key =
+      is_set(root, "image_processor_type") ? "image_processor_type" : "feature_extractor_type";
+  if (is_set(root, key)) root.at(key).choice_index(types);
   require_on(root, {"do_resize", "do_rescale", "do_normalize", "do_convert_rgb"});
   if (is_set(root, "do_center_crop") && root.at("do_center_crop").boolean() != crops) {
     root.at("do_center_crop")

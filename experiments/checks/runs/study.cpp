@@ -177,11 +177,13 @@ PointRange largest_points(std::span<const Timeline> timelines, Workload Work::*m
   PointRange most{1, 1};
   for (const Timeline& timeline : timelines) {
     for (const Work& work : timeline.works) {
-      const Workload& own = work.*module;
-      if (own.empty()) continue;
-      most.tokens = std::max(most.tokens, own.tokens);
-      const double mean = static_cast<double>(own.attention_pairs) / static_cast<double>(own.tokens);
-      most.length = std::max(most.length, static_cast<std::int64_t>(std::ceil(mean / (1 - windowed))));
+      const Workload& all = work.*module;
+      for (const Workload& own : {all, all.of_second()}) {
+        if (own.tokens == 0) continue;
+        most.tokens = std::max(most.tokens, own.tokens);
+        const double mean = static_cast<double>(own.attention_pairs) / static_cast<double>(own.tokens);
+        most.length = std::max(most.length, static_cast<std::int64_t>(std::ceil(mean / (1 - windowed))));
+      }
     }
   }
   constexpr std::int64_t kMin = 32;  // enough for two points of each unit
@@ -269,11 +271,13 @@ void require_measurable(const Plan& plan, const ModelSpec& model) {
 
 ProfileTables median_profile(const std::vector<ProfileTables>& profiles) {
   ProfileTables result = profiles.front();
-  for (std::size_t t = 0; t < result.tp.size(); ++t) {
-    for (std::size_t u = 0; u < kProfileUnits; ++u) {
-      std::vector<const UnitPoints*> units;
-      for (const ProfileTables& profile : profiles) units.push_back(&profile.tp[t].units[u]);
-      result.tp[t].units[u] = median_points(units);
+  for (const auto tables : {&ProfileTables::tp, &ProfileTables::second_tp}) {
+    for (std::size_t t = 0; t < (result.*tables).size(); ++t) {
+      for (std::size_t u = 0; u < kProfileUnits; ++u) {
+        std::vector<const UnitPoints*> units;
+        for (const ProfileTables& profile : profiles) units.push_back(&(profile.*tables)[t].units[u]);
+        (result.*tables)[t].units[u] = median_points(units);
+      }
     }
   }
   result.optimizer = median_line(profiles, [](const ProfileTables& p) { return p.optimizer; });

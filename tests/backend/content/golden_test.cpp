@@ -99,6 +99,26 @@ TEST(DeepFeatures, NeedTheEncoderAndTheFirstLlmLayersOnOneStage) {
   EXPECT_EQ(problem_of(other, {{2, 0}, {1, 1}, {0, 1}}), "");
 }
 
+/// Folders of the whole Qwen2.5-Omni have the thinker's tensors under "thinker."; transformers' class of the
+/// thinker alone writes them without it.
+TEST(OmniNames, AreThoseOfTheThinker) {
+  const ModelSpec model = testing::read_golden_model("qwen2.5-omni-thinker").spec;
+  for (const std::string& prefix : {std::string("thinker."), std::string()}) {
+    const StoredNames names(model, [&](const std::string& name) {
+      return prefix.empty() ? !name.starts_with("thinker.") : name.starts_with(prefix);
+    });
+    const auto name_of = [&](const char* tensor) { return names.parts(tensor, 16, 16).front().name; };
+    EXPECT_EQ(name_of("second.norm.gamma"), prefix + "audio_tower.ln_post.weight");
+    EXPECT_EQ(name_of("second.connector.0"), prefix + "audio_tower.proj.weight");
+    EXPECT_EQ(name_of("second.layers.1.down"), prefix + "audio_tower.layers.1.fc2.weight");
+    EXPECT_EQ(name_of("encoder.layers.0.attention_out"), prefix + "visual.blocks.0.attn.proj.weight");
+    EXPECT_EQ(name_of("connector.1"), prefix + "visual.merger.mlp.2.weight");
+    EXPECT_EQ(name_of("llm.embedding"), prefix + "model.embed_tokens.weight");
+    EXPECT_TRUE(names.parts("second.positions", 32, 16).front().absent);
+    EXPECT_FALSE(names.parts("second.conv1", 16, 48).front().absent);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, GoldenModels, ::testing::ValuesIn(testing::golden_models()),
                          [](const auto& param) {
                            std::string name = param.param;

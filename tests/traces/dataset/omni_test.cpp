@@ -1,0 +1,238 @@
+// Qwen2.5-Omni takes pictures with its first encoder and sounds, in parts of 2 s, with its second.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "tests/core/input_error.hpp"
+#include "tests/traces/dataset/shard_folder.hpp"
+#include "traces/dataset/sample_content.hpp"
+#include "traces/dataset/shard_data.hpp"
+#include "traces/families/hugging_face.hpp"
+#include "traces/media/model_media.hpp"
+#include "traces/preprocess/preprocess.hpp"
+#include "traces/text/staged_file.hpp"
+#include "traces/text/text_file.hpp"
+
+namespace dflop {
+namespace omni_test {
+
+using nlohmann::json;
+
+const std::string kReleased = DFLOP_SOURCE_DIR "/tests/golden/released/qwen2.5-omni-7b";
+
+ModelSpec released(const std::function<void(json&)>& change = {}) {
+  json config = json::parse(read_text_file(kReleased + "/config.json"));
+  if (change) change(config["thinker_config"]);
+  return parse_hugging_face(config.dump(), "omni/config.json");
+}
+
+Sample sound_of(const ModelSpec& model, double seconds, bool by_rule) {
+  Record record;
+  record.id = "one";
+  record.modality = Modality::audio;
+  record.audio_s = seconds;
+  PreprocessOptions options;
+  options.rule = model.preprocess;
+  if (!by_rule) {
+    options.media = std::make_shared<ModelMedia>(model, read_model_processor(model, kReleased),
+                                                 read_second_processor(model, kReleased));
+  }
+  return preprocess({&record, 1}, options, "records.csv").samples.front();
+}
+
+TEST(Omni, ReadsBothEncodersOfTheThinker) {
+  const ModelSpec model = released();
+  ASSERT_TRUE(model.second);
+  EXPECT_EQ(model.encoder.hidden, 1280);
+  EXPECT_EQ(model.second->encoder.ffn, 5120);
+  EXPECT_EQ(model.second->connector, (ConnectorSpec{{1280, 3584}, 2}));
+  EXPECT_EQ(model.architecture->sound, (SoundGeometry{200, 50}));  // frames; 25 positions/s, chunks of 2 s
+  EXPECT_EQ(model.architecture->picture.positions_per_s, 25);
+  EXPECT_EQ(read_second_processor(model, kReleased)->chunk, 300 * kSoundRate);
+}
+
+TEST(Omni, RejectsWhatItCannotCompute) {
+  const auto refusal = [](const std::function<void(json&)>& change) {
+    return testing::input_error([&] { released(change); });
+  };
+  EXPECT_NE(
+      refusal([](json& of) { of["audio_config"]["n_window"] = 25; }).find("audio_config.n_window': expected an even"),
+      std::string::npos);
+  EXPECT_NE(refusal([](json& of) { of["audio_config"]["output_dim"] = 3000; }).find("audio_config.output_dim'"),
+            std::string::npos);
+  EXPECT_NE(refusal([](json& of) { of.erase("audio_config"); }).find("audio_config' is missing"),
+            std::string::npos);
+}
+
+/// 5.237 s are 83,792 samples, so 524 frames: parts of 200, 200 and 124, which give 100, 100 and 62 rows, and
+/// half as many tokens. 301 s are one sound of 300 s, 150 parts, and one of 1 s, 50 rows.
+TEST(Omni, CutsSoundsIntoParts) {
+  const ModelSpec model = released();
+  for (const bool by_rule : {false, true}) {
+    const Sample one = sound_of(model, 5.237, by_rule);
+    const EncoderSequences whole{2, 100, 10'000, true};
+    const EncoderSequences rest{1, 62, 62 * 62, true};
+    EXPECT_EQ(one.encoder_sequences, (std::vector<EncoderSequences>{whole, rest}));
+    EXPECT_EQ(one.encoder_output_tokens, 131);
+    const Sample two = sound_of(model, 301, by_rule);
+    EXPECT_EQ(two.encoder(), (Workload{0, 0, 0, 0, {151, 15'050, 150 * 10'000 + 2'500}}));
+    EXPECT_EQ(two.encoder_output_tokens, 150 * 50 + 25);
+  }
+}
+
+TEST(Omni, ShapesOfSoundsEqualTheirContents) {
+  const ModelSpec model = released();
+  const MelOptions options = *read_second_processor(model, kReleased);
+  Random random(5);
+  for (int draw = 0; draw < 50; ++draw) {
+    const std::int64_t samples = 1000 + static_cast<std::int64_t>(random.below(options.chunk - 1000));
+    const MelSpectrum mel = mel_shape(samples, options);
+    EXPECT_EQ(mel.frames, mel.valid_frames);
+    const MediumContent sound = qwen_sound(model, mel.frames, mel.valid_frames, {});
+    SampleContent content;
+    content.sequences = sound.sequences;
+    content.tokens.rows = sound.tokens;
+    const Sample expected = shape_of(model, "one", content);
+    const Sample found = sound_of(model, static_cast<double>(samples) / kSoundRate, false);
+    EXPECT_EQ(found.encoder(), expected.encoder()) << samples;
+    EXPECT_EQ(found.encoder_output_tokens, sound.tokens) << samples;
+    EXPECT_EQ(expected.modality, Modality::audio);
+  }
+}
+
+/// The first frames of a sound are the same whether the spectrum has the padding's frames or not.
+TEST(Omni, FramesOfPaddingCanBeLeftOut) {
+  std::vector<float> samples(8'000);
+  Random random(3);
+  for (float& sample : samples) sample = static_cast<float>(random.uniform() - 0.5);
+  const MelSpectrum with = log_mel(samples, {.bins = 8, .chunk = 32'000});
+  const MelSpectrum without = log_mel(samples, {.bins = 8, .chunk = 32'000, .keeps_padding = false});
+  ASSERT_EQ(with.frames, 200);
+  ASSERT_EQ(without.frames, 50);
+  for (std::size_t bin = 0; bin < 8; ++bin) {
+    for (std::size_t frame = 0; frame < 50; ++frame)
+      EXPECT_EQ(without.values[bin * 50 + frame], with.values[bin * 200 + frame]);
+  }
+}
+
+/// A video of a token in each of 4 slots, and a sound of 12 tokens. With 8 positions a chunk, the slots at 0
+/// and 4 come first, then the sound's first 8 tokens, then the slot at 8, which lasts 2 s or more, and so on.
+/// A slot at 40 is far beyond its chunk of 16, but ends only that one.
+TEST(Omni, TokensOfAVideoAndItsSoundAlternate) {
+  ModelSpec model = released();
+  Architecture& of = *model.architecture;
+  of.sound = {200, 8};
+  MediumContent video;
+  video.sequences.resize(1);
+  for (const std::int32_t at : {0, 4, 8, 40}) {
+    video.sequences[0].places.push_back(static_cast<std::int32_t>(video.tokens++));
+    video.positions.push_back({at, 1, 2});
+  }
+  MediumContent sound;
+  sound.sequences.resize(1);
+  for (std::int32_t at = 0; at < 12; ++at) {
+    sound.sequences[0].places.push_back(at);
+    sound.positions.push_back({at, at, at});
+  }
+  sound.tokens = 12;
+  const MediumContent both = qwen_video_with_sound(of, video, sound);
+  std::string order;
+  for (const bool heard : both.heard) order += heard ? 's' : 'v';
+  EXPECT_EQ(order, "vvssssssssvssssv");
+  EXPECT_EQ(both.sequences[0].places, (std::vector<std::int32_t>{0, 1, 10, 15}));
+  EXPECT_EQ(both.sequences[1].places, (std::vector<std::int32_t>{2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 14}));
+  EXPECT_EQ(both.positions[15], (std::array<std::int32_t, 3>{40, 1, 2}));
+  EXPECT_EQ(both.span, 41);
+}
+
+/// The marks before a video with its sound share a position, and so do those after it.
+TEST(Omni, MarksAroundAVideoWithSoundShareAPosition) {
+  const ModelSpec model = released();
+  const Architecture& of = *model.architecture;
+  MediumContent medium;
+  medium.tokens = 2;
+  medium.heard = {false, true};
+  medium.positions = {{0, 0, 0}, {0, 0, 0}};
+  medium.span = 1;
+  const auto video = static_cast<std::int32_t>(of.video_token);
+  const auto sound = static_cast<std::int32_t>(of.audio_token);
+  const std::vector<std::int32_t> ids = {5, 6, 7, video, sound, 8, 9, 10};
+  const std::vector<std::int32_t> labels(ids.size(), -1);
+  const SampleContent content = make_content(model, "one", ids, labels, {&medium, 1});
+  std::vector<std::int32_t> times;
+  for (std::size_t i = 0; i < content.tokens.positions.size(); i += 3)
+    times.push_back(content.tokens.positions[i]);
+  EXPECT_EQ(times, (std::vector<std::int32_t>{0, 1, 1, 2, 2, 3, 3, 4}));
+}
+
+/// A folder of the small golden model, with the tokenizer of tests/golden/io.
+struct OmniData : ::testing::Test {
+  testing::ShardFolder folder;
+  ModelSpec model;
+
+  OmniData() {
+    json tokenizer = json::parse(read_text_file(folder.path() + "/tokenizer.json"));
+    json config =
+        json::parse(read_text_file(DFLOP_SOURCE_DIR "/tests/golden/models/qwen2.5-omni-thinker/config.json"));
+    int next = 0;
+    for (const json& id : tokenizer["model"]["vocab"]) next = std::max(next, id.get<int>() + 1);
+    for (const json& token : tokenizer["added_tokens"]) next = std::max(next, token["id"].get<int>() + 1);
+    for (const char* name : {"<|vision_bos|>", "<|vision_eos|>", "<|IMAGE|>", "<|VIDEO|>", "<|audio_bos|>",
+                             "<|AUDIO|>", "<|audio_eos|>"}) {
+      json token = tokenizer["added_tokens"].back();
+      token["content"] = name;
+      token["id"] = next;
+      tokenizer["added_tokens"].push_back(token);
+      if (std::string_view(name) == "<|IMAGE|>") config["image_token_index"] = next;
+      if (std::string_view(name) == "<|VIDEO|>") config["video_token_index"] = next;
+      if (std::string_view(name) == "<|AUDIO|>") config["audio_token_index"] = next;
+      ++next;
+    }
+    config["text_config"]["vocab_size"] = next;
+    write_file_atomically(folder.path() + "/config.json", config.dump());
+    write_file_atomically(folder.path() + "/tokenizer.json", tokenizer.dump());
+    for (const char* name : {"photo.jpg", "sound.wav"})
+      write_file_atomically(folder.path() + "/" + name,
+                            read_text_file(std::string(DFLOP_SOURCE_DIR "/tests/golden/io/") + name));
+    model = parse_hugging_face(config.dump(), folder.path());
+  }
+
+  ShardData open(const std::string& line) const {
+    const std::string list = folder.path() + "/list.jsonl";
+    write_file_atomically(list, line + "\n");
+    return ShardData(model, folder.path(), list, {});
+  }
+};
+
+TEST_F(OmniData, PicturesAndSoundsGoToTheirEncoders) {
+  const ShardData data =
+      open(R"({"images": ["photo.jpg"], "audios": ["sound.wav"], "messages": [{"role": "user", "content": )"
+           R"("<audio>or<image>?"}, {"role": "assistant", "content": "x"}]})");
+  ASSERT_EQ(data.samples().size(), 1U);
+  const Sample& sample = data.samples().front();
+  EXPECT_EQ(sample.modality, Modality::image);
+  EXPECT_GT(sample.encoder().tokens, 0);
+  EXPECT_GT(sample.encoder().second.tokens, 0);
+  const SampleContent content = data.read(sample.id, true);
+  EXPECT_TRUE(content.sequences.front().second);
+  EXPECT_FALSE(content.sequences.back().second);
+  for (const EncoderSequence& sequence : content.sequences) {
+    const std::int64_t of_row = sequence.second ? 2 * 16 : 216;  // frames of 16 bins, or a patch
+    EXPECT_LE(std::abs(sequence.values.size() - sequence.rows * of_row), sequence.second ? 16 : 0);
+  }
+}
+
+TEST_F(OmniData, AFileOfAnotherKindThanItsPlaceholderIsRejected) {
+  const std::string refusal = testing::input_error([&] {
+    open(R"({"audios": ["photo.jpg"], "messages": [{"role": "user", "content": "<audio>?"}, )"
+         R"({"role": "assistant", "content": "x"}]})");
+  });
+  EXPECT_NE(refusal.find("medium 0: expected a sound, as the placeholder in the text says, found a picture"),
+            std::string::npos)
+      << refusal;
+}
+
+}  // namespace omni_test
+}  // namespace dflop
