@@ -306,8 +306,15 @@ MediumContent qwen_picture(const Architecture& architecture, const PatchGrid& gr
   const std::int64_t square = merge * merge;
   const std::int64_t per_patch = architecture.front.values;
   require_values(values, grid.slots * grid.rows * grid.columns * per_patch);
+  const bool is_omni = architecture.family == ModelFamily::qwen2_5_omni;
   const double step =
       seconds_per_slot && picture.positions_per_s > 0 ? picture.positions_per_s * *seconds_per_slot : 1;
+  const auto time_of = [&](std::int64_t slot) {
+    if (!is_omni || !seconds_per_slot) return static_cast<std::int32_t>(static_cast<double>(slot) * step);
+    // transformers computes these in single precision, whose rounding decides whether 1.9999 is a 2.
+    const float seconds = static_cast<float>(slot) * static_cast<float>(*seconds_per_slot);
+    return static_cast<std::int32_t>(seconds * static_cast<float>(picture.positions_per_s));
+  };
   // Without windows, all squares of a picture come in raster order, as in one window.
   const std::int64_t window = picture.window > 0 ? picture.window : std::max(merged.rows, merged.columns);
   MediumContent medium;
@@ -349,14 +356,13 @@ MediumContent qwen_picture(const Architecture& architecture, const PatchGrid& gr
     for (std::int64_t row = 0; row < merged.rows; ++row) {
       for (std::int64_t column = 0; column < merged.columns; ++column) {
         add_token(medium, {{{slot, place_of[static_cast<std::size_t>(row * merged.columns + column)]}}});
-        medium.positions.push_back({static_cast<std::int32_t>(static_cast<double>(slot) * step),
-                                    static_cast<std::int32_t>(row), static_cast<std::int32_t>(column)});
+        medium.positions.push_back(
+            {time_of(slot), static_cast<std::int32_t>(row), static_cast<std::int32_t>(column)});
       }
     }
   }
-  medium.span = architecture.family == ModelFamily::qwen2_5_omni
-                    ? last_position(medium) + 1
-                    : static_cast<std::int32_t>(std::max(merged.rows, merged.columns));
+  medium.span =
+      is_omni ? last_position(medium) + 1 : static_cast<std::int32_t>(std::max(merged.rows, merged.columns));
   return medium;
 }
 

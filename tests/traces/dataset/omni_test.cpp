@@ -57,12 +57,16 @@ TEST(Omni, RejectsWhatItCannotCompute) {
   const auto refusal = [](const std::function<void(json&)>& change) {
     return testing::input_error([&] { released(change); });
   };
-  EXPECT_NE(
-      refusal([](json& of) { of["audio_config"]["n_window"] = 25; }).find("audio_config.n_window': expected an even"),
-      std::string::npos);
-  EXPECT_NE(refusal([](json& of) { of["audio_config"]["output_dim"] = 3000; }).find("audio_config.output_dim'"),
+  EXPECT_NE(refusal([](json& of) {
+              of["audio_config"]["n_window"] = 25;
+            }).find("audio_config.n_window': expected an even"),
             std::string::npos);
-  EXPECT_NE(refusal([](json& of) { of.erase("audio_config"); }).find("audio_config' is missing"),
+  EXPECT_NE(
+      refusal([](json& of) { of["audio_config"]["output_dim"] = 3000; }).find("audio_config.output_dim'"),
+      std::string::npos);
+  EXPECT_NE(refusal([](json& of) {
+              of.erase("audio_config");
+            }).find("'thinker_config.audio_config': expected this key"),
             std::string::npos);
 }
 
@@ -117,34 +121,44 @@ TEST(Omni, FramesOfPaddingCanBeLeftOut) {
   }
 }
 
-/// A video of a token in each of 4 slots, and a sound of 12 tokens. With 8 positions a chunk, the slots at 0
-/// and 4 come first, then the sound's first 8 tokens, then the slot at 8, which lasts 2 s or more, and so on.
-/// A slot at 40 is far beyond its chunk of 16, but ends only that one.
+/// A video with tokens at 0, 4, 8, 40 and 40, and a sound of 28 tokens. With 8 positions a chunk, the tokens
+/// at 0 and 4 come first, then the sound's first 8 tokens, then the one at 8, and so on. The token at 40 is
+/// far beyond its chunk, which ends at 16, but ends only that one; so the other at 40 ends the next one.
 TEST(Omni, TokensOfAVideoAndItsSoundAlternate) {
   ModelSpec model = released();
   Architecture& of = *model.architecture;
   of.sound = {200, 8};
   MediumContent video;
   video.sequences.resize(1);
-  for (const std::int32_t at : {0, 4, 8, 40}) {
+  for (const std::int32_t at : {0, 4, 8, 40, 40}) {
     video.sequences[0].places.push_back(static_cast<std::int32_t>(video.tokens++));
     video.positions.push_back({at, 1, 2});
   }
   MediumContent sound;
   sound.sequences.resize(1);
-  for (std::int32_t at = 0; at < 12; ++at) {
+  for (std::int32_t at = 0; at < 28; ++at) {
     sound.sequences[0].places.push_back(at);
     sound.positions.push_back({at, at, at});
   }
-  sound.tokens = 12;
+  sound.tokens = 28;
   const MediumContent both = qwen_video_with_sound(of, video, sound);
   std::string order;
   for (const bool heard : both.heard) order += heard ? 's' : 'v';
-  EXPECT_EQ(order, "vvssssssssvssssv");
-  EXPECT_EQ(both.sequences[0].places, (std::vector<std::int32_t>{0, 1, 10, 15}));
-  EXPECT_EQ(both.sequences[1].places, (std::vector<std::int32_t>{2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 14}));
-  EXPECT_EQ(both.positions[15], (std::array<std::int32_t, 3>{40, 1, 2}));
-  EXPECT_EQ(both.span, 41);
+  const std::string chunk(8, 's');
+  EXPECT_EQ(order, "vv" + chunk + "v" + chunk + "v" + chunk + "vssss");
+  EXPECT_EQ(both.sequences[0].places, (std::vector<std::int32_t>{0, 1, 10, 19, 28}));
+  EXPECT_EQ(both.sequences[1].places[8], 11);
+  EXPECT_EQ(both.positions[28], (std::array<std::int32_t, 3>{40, 1, 2}));
+  EXPECT_EQ(both.span, 28);  // after the last token, which is the sound's at 27
+}
+
+/// 25 positions a second: in single precision, 0.08 s are 2 positions; in double precision, the same number
+/// is a little less.
+TEST(Omni, TimesOfVideosAreRoundedInSinglePrecision) {
+  const ModelSpec model = released();
+  const MediumContent video = qwen_picture(*model.architecture, {2, 2, 2}, {}, 0.08F);
+  EXPECT_EQ(video.positions[1][0], 2);
+  EXPECT_EQ(video.span, 3);
 }
 
 /// The marks before a video with its sound share a position, and so do those after it.
