@@ -1,5 +1,7 @@
 #include "core/model.hpp"
 
+#include <algorithm>
+
 namespace dflop {
 namespace {
 
@@ -46,6 +48,12 @@ std::int64_t TransformerSpec::layer_vectors(int tp) const {
   if (form->qk_norm == QkNormKind::each_head) sum += 2 * std::int64_t{head_dim};
   if (form->layer_scale) sum += 2 * std::int64_t{hidden};
   return sum;
+}
+
+int ModelSpec::deep_before(int layer) const {
+  if (!architecture) return 0;
+  return static_cast<int>(
+      std::ranges::count_if(architecture->deepstack, [&](int deep) { return deep < layer; }));
 }
 
 ModelSpec ModelSpec::of_second() const {

@@ -187,6 +187,10 @@ struct ModelSpec {
   bool has_connector_norm() const { return architecture && architecture->connector.norm; }
   /// Returns the number of encoder layers that feed the LLM in addition to the last one.
   int deep_features() const { return architecture ? static_cast<int>(architecture->deepstack.size()) : 0; }
+  /// Returns how many deep features come from encoder layers before layer `layer`.
+  int deep_before(int layer) const;
+  /// Returns how many deep features are added to the LLM after its layer `layer` or a later one.
+  int deep_from(int layer) const { return std::max(0, deep_features() - layer); }
   /// Returns the number of values that the encoder sends for each of its LLM tokens.
   std::int64_t sent_width() const { return std::int64_t{llm.hidden} * (1 + deep_features()); }
   /// Returns how many encoder rows are concatenated into one input row of the connector's first linear layer.

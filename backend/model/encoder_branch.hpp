@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "backend/model/ends.hpp"
 #include "backend/model/input_embedding.hpp"
@@ -30,7 +31,8 @@ class EncoderBranch {
   /// Extends the tables that are kept between microbatches to cover `input`.
   void prepare(const EncoderInput& input) const { packer_.prepare(rank_, input); }
   /// Returns the output of the last layer or, on the stage with the connector, the rows to send. `in` is the
-  /// previous stage's output; empty if the branch has the front.
+  /// previous stage's output; empty if the branch has the front. Next to the activations, both hold the
+  /// outputs of earlier layers that feed the LLM (Architecture::deepstack), until the connectors take them.
   Tensor forward(Tensor in, const EncoderInput& input, BranchTape& tape) const;
   /// Takes the gradient of forward()'s result and returns the gradient of `in`, empty if the branch has the
   /// front. With `weights`, also adds to the gradients of all parameters and frees the tape; otherwise
@@ -39,12 +41,21 @@ class EncoderBranch {
                   const std::function<void(int)>& after_layer = {}) const;
   void backward_weight(BranchTape& tape) const;
 
+  /// Returns the number of values in a row of forward()'s `in`, and of its result without a connector.
+  std::int64_t input_columns() const { return width_ * (1 + deep_in_); }
+  std::int64_t output_columns() const { return width_ * (1 + deep_out_); }
+
  private:
-  /// Returns the hook that takes deep features from layers; null if there are none.
-  LayerHook take_deep(const EncoderInput& input, BranchTape& tape) const;
+  /// Returns a hook that calls visit(feature, tensor) for each of the stage's layers that feed the LLM; null
+  /// if there are none. The feature is the layer's place in the deepstack.
+  LayerHook at_deep(const std::function<void(int feature, Tensor& tensor)>& visit) const;
 
   const RankContext& rank_;
-  bool has_deep_;
+  std::int64_t width_;  ///< of the encoder
+  int first_layer_;
+  std::vector<int> deepstack_;
+  int deep_in_;                    ///< features of earlier stages
+  int deep_out_;                   ///< features of this stage and earlier ones
   mutable SequencePacker packer_;  // keeps tables between microbatches
   std::unique_ptr<InputEmbedding> input_;
   TransformerStack layers_;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "backend/model/parameter_list.hpp"
+#include "backend/model/side_by_side.hpp"
 
 namespace dflop {
 namespace {
@@ -45,13 +46,6 @@ std::vector<std::int32_t> multiples(const std::vector<std::int32_t>& numbers, st
   all.reserve(numbers.size());
   for (const std::int32_t n : numbers) all.push_back(static_cast<std::int32_t>(factor * n + summand));
   return all;
-}
-
-/// Returns the numbers of block `which` in each of `rows` rows of `blocks` blocks.
-std::vector<std::int32_t> every(std::int64_t rows, std::int64_t blocks, std::int64_t which) {
-  std::vector<std::int32_t> all(static_cast<std::size_t>(rows));
-  std::iota(all.begin(), all.end(), 0);
-  return multiples(all, blocks, which);
 }
 
 std::vector<std::int32_t> part_of(const std::vector<std::int32_t>& numbers, std::int64_t begin,
@@ -189,63 +183,38 @@ void Connector::backward_weight(ConnectorTape& tape) const {
 Connectors::Connectors(const ModelSpec& model, const EncoderNames& names, ParameterStore& store,
                        const RankContext& rank)
     : rank_(rank) {
-  if (model.architecture) deepstack_ = model.architecture->deepstack;
   all_.emplace_back(model, names, store, rank);
   for (int deep = 0; deep < model.deep_features(); ++deep) all_.emplace_back(model, names, store, rank, deep);
-}
-
-std::size_t Connectors::connector_of(int layer) const {
-  const auto found = std::find(deepstack_.begin(), deepstack_.end(), layer);
-  return found == deepstack_.end() ? 0 : static_cast<std::size_t>(found - deepstack_.begin()) + 1;
 }
 
 void Connectors::begin(Tape& tape) const {
   tape.resize(all_.size());
 }
 
-void Connectors::take(int layer, const Tensor& x, const EncoderInput& input, Tape& tape) const {
-  const std::size_t c = connector_of(layer);
-  if (c == 0) return;
-  Tensor copy(rank_, x.rows(), x.columns());
-  rank_.kernels.zero(Matrix(copy));
-  rank_.kernels.add(copy, x);
-  tape[c].sent = all_[c].forward(std::move(copy), input, tape[c]);
+void Connectors::take(int feature, Tensor x, const EncoderInput& input, Tape& tape) const {
+  const auto c = static_cast<std::size_t>(1 + feature);
+  tape[c].sent = all_[c].forward(std::move(x), input, tape[c]);
 }
 
 Tensor Connectors::forward(Tensor x, const EncoderInput& input, Tape& tape) const {
-  Tensor main = all_.front().forward(std::move(x), input, tape.front());
-  if (all_.size() == 1) return main;
-  const auto parts = static_cast<std::int64_t>(all_.size());
-  Tensor sent(rank_, main.rows(), parts * main.columns());
-  const Matrix blocks{sent.view().data, parts * main.rows(), main.columns()};
-  rank_.kernels.zero(blocks);
-  rank_.kernels.scatter_add_rows(blocks, main, IndexTensor(rank_, every(main.rows(), parts, 0)));
-  for (std::int64_t c = 1; c < parts; ++c) {
-    Tensor& deep = tape[static_cast<std::size_t>(c)].sent;
-    rank_.kernels.scatter_add_rows(blocks, deep, IndexTensor(rank_, every(deep.rows(), parts, c)));
-    deep = {};
-  }
-  return sent;
+  std::vector<Tensor> sent;
+  sent.push_back(all_.front().forward(std::move(x), input, tape.front()));
+  if (all_.size() == 1) return std::move(sent.front());
+  for (std::size_t c = 1; c < all_.size(); ++c) sent.push_back(std::move(tape[c].sent));
+  return side_by_side(rank_, sent);
 }
 
 Tensor Connectors::backward_input(const Tensor& d_out, Tape& tape) const {
   if (all_.size() == 1) return all_.front().backward_input(d_out, tape.front());
-  const auto parts = static_cast<std::int64_t>(all_.size());
-  const ConstMatrix blocks{d_out.view().data, parts * d_out.rows(), d_out.columns() / parts};
-  for (std::int64_t c = 0; c < parts; ++c) {
-    Tensor& d_sent = tape[static_cast<std::size_t>(c)].sent;
-    d_sent = Tensor(rank_, d_out.rows(), blocks.columns);
-    rank_.kernels.gather_rows(d_sent, blocks, IndexTensor(rank_, every(d_out.rows(), parts, c)));
-  }
-  const Tensor d_main = std::move(tape.front().sent);
-  return all_.front().backward_input(d_main, tape.front());
+  std::vector<Tensor> d_sent = taken_apart(rank_, d_out, static_cast<int>(all_.size()));
+  for (std::size_t c = 1; c < all_.size(); ++c) tape[c].sent = std::move(d_sent[c]);
+  return all_.front().backward_input(d_sent.front(), tape.front());
 }
 
-void Connectors::add_backward(int layer, Tensor& d, Tape& tape) const {
-  const std::size_t c = connector_of(layer);
-  if (c == 0) return;
+Tensor Connectors::backward_deep(int feature, Tape& tape) const {
+  const auto c = static_cast<std::size_t>(1 + feature);
   const Tensor d_sent = std::move(tape[c].sent);
-  rank_.kernels.add(d, all_[c].backward_input(d_sent, tape[c]));
+  return all_[c].backward_input(d_sent, tape[c]);
 }
 
 void Connectors::backward_weight(Tape& tape) const {

@@ -81,22 +81,18 @@ class Connectors {
 
   /// Starts a microbatch. Call it before the encoder's first layer.
   void begin(Tape& tape) const;
-  /// Takes the output of an encoder layer, for deep features.
-  void take(int layer, const Tensor& x, const EncoderInput& input, Tape& tape) const;
+  /// Takes the output of the encoder layer that deep feature `feature` comes from.
+  void take(int feature, Tensor x, const EncoderInput& input, Tape& tape) const;
   /// Takes the output of the last layer and returns the rows to send. @see Connector::forward()
   Tensor forward(Tensor x, const EncoderInput& input, Tape& tape) const;
   /// Returns the gradient of forward()'s x.
   Tensor backward_input(const Tensor& d_out, Tape& tape) const;
-  /// Adds to `d`, the gradient of an encoder layer's output, the gradient that its deep features pass back.
-  void add_backward(int layer, Tensor& d, Tape& tape) const;
+  /// Returns the gradient of take()'s x, after backward_input().
+  Tensor backward_deep(int feature, Tape& tape) const;
   void backward_weight(Tape& tape) const;
 
  private:
-  /// Returns the index of the layer's connector; 0 if it has none.
-  std::size_t connector_of(int layer) const;
-
   const RankContext& rank_;
-  std::vector<int> deepstack_;
   std::vector<Connector> all_;
 };
 

@@ -353,23 +353,6 @@ void require_split(const ModelSpec& model, int encoder_tp, int llm_tp) {
   stage_parameter_list(model, llm, 0);
 }
 
-void require_deep_features(const ModelSpec& model, const std::vector<Stage>& stages) {
-  const int deep = model.deep_features();
-  for (const Stage& stage : stages) {
-    if (deep == 0) return;
-    require(stage.encoder_layers == 0 || stage.encoder_layers == model.encoder.layers, model,
-            "expected all " + std::to_string(model.encoder.layers) +
-                " encoder layers on one stage, because several of them feed the LLM, found " +
-                std::to_string(stage.encoder_layers) +
-                "; '--layout disaggregated --encoder-pp 1' makes such plans");
-    require(
-        !stage.embedding || stage.llm_layers >= deep, model,
-        "expected at least " + std::to_string(deep) +
-            " layers on the LLM's first stage, because the encoder's features are added after them, found " +
-            std::to_string(stage.llm_layers));
-  }
-}
-
 bool is_splittable(const ModelSpec& model, int encoder_tp, int llm_tp) {
   try {
     require_split(model, encoder_tp, llm_tp);

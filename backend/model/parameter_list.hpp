@@ -120,10 +120,6 @@ void require_live(const ModelSpec& model);
 /// Checks that encoder and LLM can be split over `encoder_tp` and `llm_tp` ranks. @throws what
 /// stage_parameter_list() throws
 void require_split(const ModelSpec& model, int encoder_tp, int llm_tp);
-/// Checks that a plan's stages can pass on deep features (Architecture::deepstack): one stage has the whole
-/// encoder, and the first LLM stage has the layers to which features are added.
-/// @throws Error (input) that names the layers
-void require_deep_features(const ModelSpec& model, const std::vector<Stage>& stages);
 /// Returns whether require_split() accepts these tp sizes.
 bool is_splittable(const ModelSpec& model, int encoder_tp, int llm_tp);
 

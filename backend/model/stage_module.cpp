@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
+
+#include "backend/model/side_by_side.hpp"
 
 namespace dflop {
 namespace {
@@ -46,6 +49,18 @@ StageModule::StageModule(const ModelSpec& model, const StagePlace& place, int sh
   if (place.stage.head) head_.emplace(model, store_, rank);
 }
 
+std::int64_t StageModule::input_columns() const {
+  if (place_.stage.encoder_layers > 0) return encoder_.input_columns();
+  if (embedding_) return model_.sent_width();
+  return std::int64_t{model_.llm.hidden} * (1 + model_.deep_from(place_.first_llm_layer));
+}
+
+std::int64_t StageModule::output_columns() const {
+  if (place_.stage.llm_layers > 0)
+    return std::int64_t{model_.llm.hidden} * (1 + model_.deep_from(last_llm_layer()));
+  return place_.stage.connector ? model_.sent_width() : encoder_.output_columns();
+}
+
 std::int64_t StageModule::input_rows(const StageInput& input) const {
   if (place_.patches) return 0;
   if (place_.stage.encoder_layers > 0) return held_rows(rank_, input.encoder->rows());
@@ -79,9 +94,63 @@ Tensor StageModule::encode(Tensor in, const EncoderInput& input, StageTape& tape
   return sent;
 }
 
-LayerHook StageModule::add_deep(TokenTape& tape) const {
-  if (!embedding_ || model_.deep_features() == 0) return {};
-  return [this, &tape](int layer, Tensor& x) { embedding_->add_deep(layer, x, tape); };
+LayerHook StageModule::at_deep(const std::function<void(int feature, Tensor& tensor)>& visit) const {
+  if (model_.deep_from(place_.first_llm_layer) == 0) return {};
+  return [this, visit](int layer, Tensor& tensor) {
+    const int feature = place_.first_llm_layer + layer;  // the j-th is added after layer j
+    if (feature < model_.deep_features()) visit(feature, tensor);
+  };
+}
+
+Tensor StageModule::run_llm(Tensor x, StageTape& tape) const {
+  const int first = place_.first_llm_layer;
+  std::vector<Tensor>& deep = tape.deep;
+  if (!embedding_ && model_.deep_from(first) > 0) {
+    deep = taken_apart(rank_, x, 1 + model_.deep_from(first));
+    x = std::move(deep.front());
+    deep.erase(deep.begin());
+  }
+  x = llm_.forward(std::move(x), tape.llm, at_deep([&](int feature, Tensor& out) {
+                     if (embedding_) return embedding_->add_deep(feature, out, tape.embedding);
+                     rank_.kernels.add(out, deep[static_cast<std::size_t>(feature - first)]);
+                     deep[static_cast<std::size_t>(feature - first)] = {};
+                   }));
+  if (model_.deep_from(last_llm_layer()) == 0) return x;
+  std::vector<Tensor> passed;
+  passed.push_back(std::move(x));
+  for (int feature = last_llm_layer(); feature < model_.deep_features(); ++feature) {
+    if (!embedding_) {
+      passed.push_back(std::move(deep[static_cast<std::size_t>(feature - first)]));
+      continue;
+    }
+    passed.emplace_back(rank_, passed.front().rows(), passed.front().columns());
+    rank_.kernels.zero(Matrix(passed.back()));
+    embedding_->add_deep(feature, passed.back(), tape.embedding);
+  }
+  deep.clear();
+  return side_by_side(rank_, passed);
+}
+
+Tensor StageModule::run_llm_back(Tensor d, bool weights, StageTape& tape, const Completed& completed) const {
+  const int first = place_.first_llm_layer;
+  const int last = last_llm_layer();
+  std::vector<Tensor> d_deep;  // by feature, from the first layer's on; empty if the embedding keeps them
+  if (!embedding_) d_deep.resize(static_cast<std::size_t>(model_.deep_from(first)));
+  const auto keep = [&](int feature, const Tensor& of) {
+    if (embedding_) return embedding_->keep_deep_gradient(feature, of, tape.embedding);
+    d_deep[static_cast<std::size_t>(feature - first)] = copy_of(rank_, of);
+  };
+  if (model_.deep_from(last) > 0) {
+    std::vector<Tensor> apart = taken_apart(rank_, d, 1 + model_.deep_from(last));
+    d = std::move(apart.front());
+    for (std::size_t part = 1; part < apart.size(); ++part)
+      keep(last + static_cast<int>(part) - 1, apart[part]);
+  }
+  d = llm_.backward(std::move(d), weights, tape.llm, after_layers(false, completed), at_deep(keep));
+  if (embedding_) return embedding_->backward(d, tape.embedding);
+  if (d_deep.empty()) return d;
+  d_deep.insert(d_deep.begin(), std::move(d));
+  return side_by_side(rank_, d_deep);
 }
 
 Tensor StageModule::forward(Tensor in, const StageInput& input, Sums loss, StageTape& tape) const {
@@ -89,7 +158,7 @@ Tensor StageModule::forward(Tensor in, const StageInput& input, Sums loss, Stage
   if (place_.stage.llm_layers == 0) return x;
   tape.llm.sequences = llm_packer_(rank_, *input.llm);
   if (embedding_) x = embedding_->forward(x, *input.llm, tape.embedding);
-  x = llm_.forward(std::move(x), tape.llm, add_deep(tape.embedding));
+  x = run_llm(std::move(x), tape);
   if (!head_) return x;
   head_->forward(std::move(x), *input.llm, input.token_weight, loss, tape.head, input.turns_back);
   return {};
@@ -100,21 +169,18 @@ Tensor StageModule::logits(const Tensor& encoded, const LlmInput& input,
   StageTape tape;
   tape.llm.sequences = llm_packer_(rank_, input);
   Tensor x = embedding_->forward(encoded, input, tape.embedding);
-  return head_->logits(llm_.forward(std::move(x), tape.llm, add_deep(tape.embedding)), input.rows(),
-                       std::move(rows));
+  return head_->logits(run_llm(std::move(x), tape), input.rows(), std::move(rows));
 }
 
 /// Returns the value from which on gradients are complete when a backward has reached a layer. Gradients that
 /// are summed over tp are complete only after the whole backward; they are stored before all others.
 std::int64_t StageModule::complete_from(bool encoder, int layer) const {
-  const bool has_deep =
-      model_.deep_features() > 0;  // then connectors are complete after the encoder's layers
   std::int64_t from = 0;
   for (const Parameter& parameter : store_.list()) {
     const std::string& name = parameter.name;
     const bool of_connector = name.starts_with("connector.") || name.starts_with("encoder.norm");
-    const bool is_complete = encoder ? (of_connector && !has_deep) || is_llm(name) ||
-                                           name.starts_with("second.") || layer_of(name, "encoder") >= layer
+    const bool is_complete = encoder ? of_connector || is_llm(name) || name.starts_with("second.") ||
+                                           layer_of(name, "encoder") >= layer
                                      : name == "llm.head" || layer_of(name, "llm") >= layer;
     if (!is_complete || parameter.by_held_rows || parameter.by_heads) {
       from = std::max(from, parameter.offset + parameter.padded_count());
@@ -150,14 +216,7 @@ Tensor StageModule::turn_back(Tensor d_out, bool weights, StageTape& tape, const
     d = head_->backward_input(tape.head);
     if (weights) head_->backward_weight(tape.head);
   }
-  LayerHook keep_deep_gradient;
-  if (embedding_ && model_.deep_features() > 0) {
-    keep_deep_gradient = [&](int layer, Tensor& of) {
-      embedding_->keep_deep_gradient(layer, of, tape.embedding);
-    };
-  }
-  d = llm_.backward(std::move(d), weights, tape.llm, after_layers(false, completed), keep_deep_gradient);
-  if (embedding_) d = embedding_->backward(d, tape.embedding);
+  if (place_.stage.llm_layers > 0) d = run_llm_back(std::move(d), weights, tape, completed);
   return encoder_.empty() ? std::move(d) : encode_backward(std::move(d), weights, tape, completed);
 }
 

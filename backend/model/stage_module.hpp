@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "backend/model/encoder_branch.hpp"
 #include "backend/model/ends.hpp"
@@ -29,6 +30,7 @@ struct StageTape {
   IndexTensor second_places;  ///< places of the second encoder's sent rows
   TokenTape embedding;
   StackTape llm;
+  std::vector<Tensor> deep;  ///< deep features from the previous stage, by LLM layer from the stage's first
   LmHeadTape head;
 };
 
@@ -51,15 +53,9 @@ class StageModule {
   /// The next four functions return the shape of the activations that this rank receives from the previous
   /// stage and sends to the next stage. Between encoder and LLM, the activations have all rows; between two
   /// stages of the same module, only the rows that the rank holds.
-  std::int64_t input_columns() const {
-    if (place_.stage.encoder_layers > 0) return model_.encoder.hidden;
-    return embedding_ ? model_.sent_width() : model_.llm.hidden;
-  }
+  std::int64_t input_columns() const;
   std::int64_t input_rows(const StageInput& input) const;
-  std::int64_t output_columns() const {
-    if (place_.stage.llm_layers > 0) return model_.llm.hidden;
-    return place_.stage.connector ? model_.sent_width() : model_.encoder.hidden;
-  }
+  std::int64_t output_columns() const;
   std::int64_t output_rows(const StageInput& input) const;
 
   /// Extends the tables that are kept between microbatches to cover `input`, so that forward() does not
@@ -86,8 +82,14 @@ class StageModule {
   /// Runs a backward layer by layer: only its input part or, with `weights`, also each layer's weight part,
   /// so that each layer frees its memory at once.
   Tensor turn_back(Tensor d_out, bool weights, StageTape& tape, const Completed& completed) const;
-  /// Returns the hook that adds deep features to LLM layers; null if there are none.
-  LayerHook add_deep(TokenTape& tape) const;
+  int last_llm_layer() const { return place_.first_llm_layer + place_.stage.llm_layers; }
+  /// Runs the LLM's layers. Next to the activations, `x` and the result hold the deep features that are added
+  /// to later layers, except that `x` comes without them from an embedding on the stage.
+  Tensor run_llm(Tensor x, StageTape& tape) const;
+  Tensor run_llm_back(Tensor d, bool weights, StageTape& tape, const Completed& completed) const;
+  /// Returns a hook that calls visit(feature, tensor) for each LLM layer after which deep features are added;
+  /// null if there are none.
+  LayerHook at_deep(const std::function<void(int feature, Tensor& tensor)>& visit) const;
   Tensor encode(Tensor in, const EncoderInput& input, StageTape& tape) const;
   Tensor encode_backward(Tensor d_out, bool weights, StageTape& tape, const Completed& completed) const;
   std::function<void(int)> after_layers(bool encoder, const Completed& completed) const;

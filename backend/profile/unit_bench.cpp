@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "backend/model/side_by_side.hpp"
 #include "backend/profile/bench_values.hpp"
 #include "core/error.hpp"
 #include "core/support/clock.hpp"
@@ -279,18 +280,17 @@ UnitBench::Passes<UnitBench::AttentionTape> UnitBench::attention(const Transform
 UnitBench::Passes<Connectors::Tape> UnitBench::connector(std::int64_t tokens) {
   using Tape = Connectors::Tape;
   const int merge = model_.connector.merge;
-  const std::vector<int> deepstack =
-      model_.architecture ? model_.architecture->deepstack : std::vector<int>();
+  const int deep = model_.deep_features();
   return {[this, tokens] { return random_held(tokens, model_.encoder.hidden); },
-          [this, deepstack, input = connector_input(model_, tokens)](Tensor& x, Tape& tape) {
+          [this, deep, input = connector_input(model_, tokens)](Tensor& x, Tape& tape) {
             connectors_->begin(tape);
-            for (const int layer : deepstack) connectors_->take(layer, x, input, tape);
+            for (int f = 0; f < deep; ++f) connectors_->take(f, copy_of(rank_, x), input, tape);
             return connectors_->forward(std::move(x), input, tape);
           },
           [this, tokens, merge](Tape&) { return random_tensor(tokens / merge, model_.sent_width()); },
-          [this, deepstack](Tensor& d_out, Tape& tape) {
+          [this, deep](Tensor& d_out, Tape& tape) {
             Tensor d = connectors_->backward_input(d_out, tape);
-            for (const int layer : deepstack) connectors_->add_backward(layer, d, tape);
+            for (int f = 0; f < deep; ++f) rank_.kernels.add(d, connectors_->backward_deep(f, tape));
             return d;
           },
           [this](Tape& tape) { connectors_->backward_weight(tape); }};

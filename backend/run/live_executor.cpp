@@ -136,7 +136,6 @@ LiveExecutor::LiveExecutor(const Plan& plan, const ModelSpec& model, World& worl
   require_places(plan, world);
   const Program layout = lower_without_work(plan, model);
   stages_ = layout.stages;
-  require_deep_features(model, stages_);
   first_groups_ = first_groups(layout);
   try {
     for (const int rank : world.local_ranks()) {

@@ -204,15 +204,10 @@ class Lowering {
 
   /// Returns the bytes that go from stage s to s + 1 inside a module, or inside a uniform plan.
   Bytes straight_bytes(std::size_t s, std::size_t work) const {
-    const std::int64_t per_element = kActivationBytes;
-    if (program_.stages[s + 1].encoder_layers > 0) {
-      return Bytes{program_.works[work].encoder.tokens * model_.encoder.hidden * per_element};
-    }
-    if (program_.stages[s].llm_layers > 0) {
-      return Bytes{program_.works[work].llm.tokens * model_.llm.hidden * per_element};
-    }
-    return Bytes{output_tokens_[work] * model_.sent_width() *
-                 per_element};  // encoder ends at s, LLM starts at s + 1
+    const std::int64_t row = boundary_width(program_.stages, s, model_) * kActivationBytes;
+    if (program_.stages[s + 1].encoder_layers > 0) return Bytes{program_.works[work].encoder.tokens * row};
+    if (program_.stages[s].llm_layers > 0) return Bytes{program_.works[work].llm.tokens * row};
+    return Bytes{output_tokens_[work] * row};  // encoder ends at s, LLM starts at s + 1
   }
 
   void add_straight_flows(std::size_t s) {
@@ -478,6 +473,20 @@ std::vector<Stage> plan_stages(const Plan& plan, const ModelSpec& model) {
   std::find_if(stages.begin(), stages.end(), holds_llm)->embedding = true;
   std::find_if(stages.rbegin(), stages.rend(), holds_llm)->head = true;
   return stages;
+}
+
+std::int64_t boundary_width(std::span<const Stage> stages, std::size_t boundary, const ModelSpec& model) {
+  int encoder_layers = 0;  // of the stages up to the boundary
+  int llm_layers = 0;
+  for (std::size_t s = 0; s <= boundary; ++s) {
+    encoder_layers += stages[s].encoder_layers;
+    llm_layers += stages[s].llm_layers;
+  }
+  if (stages[boundary + 1].encoder_layers > 0)
+    return std::int64_t{model.encoder.hidden} * (1 + model.deep_before(encoder_layers));
+  if (stages[boundary].llm_layers > 0)
+    return std::int64_t{model.llm.hidden} * (1 + model.deep_from(llm_layers));
+  return model.sent_width();
 }
 
 namespace {

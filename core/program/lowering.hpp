@@ -15,6 +15,11 @@ namespace dflop {
 /// plan may have no encoder layers.
 std::vector<Stage> plan_stages(const Plan& plan, const ModelSpec& model);
 
+/// Returns the number of values in a row of the message from stage `boundary` to the next one. Rows are
+/// encoder tokens between encoder stages, LLM tokens between LLM stages, and else LLM tokens from the
+/// encoder. Deep features (Architecture::deepstack) travel next to the activations.
+std::int64_t boundary_width(std::span<const Stage> stages, std::size_t boundary, const ModelSpec& model);
+
 /// Returns the parameters of a stage on one of its ranks, including LoRA's.
 std::int64_t stage_parameters(const Stage& stage, const ModelSpec& model);
 

@@ -181,7 +181,6 @@ void require_trainable(const Plan& plan, const ModelSpec& model, const std::stri
   try {
     require_live(plan);
     require_split(model, plan.encoder.tp, plan.llm.tp);
-    require_deep_features(model, plan_stages(plan, model));
   } catch (const Error& error) {
     throw Error(error.kind(), error.message(), where);
   }

@@ -487,11 +487,9 @@ class Builder {
     const bool inside_encoder = stages_[boundary + 1].encoder_layers > 0;
     const bool inside_llm = !inside_encoder && stages_[boundary].llm_layers > 0;
     const std::size_t tokens = inside_encoder ? kEncoderTokens : inside_llm ? kLlmTokens : kOutputTokens;
-    const std::int64_t hidden = inside_encoder ? model_.encoder.hidden
-                                : inside_llm   ? model_.llm.hidden
-                                               : model_.sent_width();
+    const std::int64_t width = boundary_width(stages_, boundary, model_);
     Mix mix(values_.size());
-    mix[tokens] = link.per_byte * static_cast<double>(hidden * kBf16Bytes);
+    mix[tokens] = link.per_byte * static_cast<double>(width * kBf16Bytes);
     const bool of_microbatch = apart_ && inside_encoder;
     const double fixed_s = link.fixed_s - (floor ? kNanosecondRounding : 0.0);
     return loads.time(fixed_s, mix, of_microbatch, of_microbatch ? 1.0 / plan_.encoder.dp : 1.0);

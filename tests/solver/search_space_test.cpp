@@ -139,26 +139,6 @@ TEST(SearchSpace, OptionsNarrowIt) {
   }
 }
 
-/// Two of the encoder's 3 layers feed the LLM's first 2. Its 8 layers leave 4 to each of two stages, but
-/// fewer to each of four.
-TEST(SearchSpace, DeepFeaturesStayOnOneStage) {
-  SmallSearch c(3, 8, 2, 4, 12, 1, 1);
-  c.model.architecture.emplace().deepstack = {0, 1};
-  const PlanRequest request = c.request();
-  const SearchSpace space(request);
-  int most_pp = 0;
-  for (const Plan& plan : testing::all_plans(space, c.model)) {
-    const int stages = plan.llm.pp * plan.chunks;
-    EXPECT_TRUE(plan.layout == Layout::uniform ? stages == 1 : plan.encoder.pp == 1) << describe(plan);
-    most_pp = std::max(most_pp, stages);
-  }
-  EXPECT_EQ(most_pp, 2);
-  c.search.layouts = {Layout::uniform};
-  c.search.wish.llm.pp = 2;
-  const PlanRequest narrow = c.request();
-  EXPECT_NE(SearchSpace(narrow).empty_reason().find("the whole encoder on one stage"), std::string::npos);
-}
-
 TEST(SearchSpace, MicrobatchesGrowByAQuarterAtMostAndEndWithOneSampleABin) {
   const SmallSearch c(3, 5, 1, 2, 30, 1, 1);
   const PlanRequest request = c.request();

@@ -60,19 +60,6 @@ std::vector<double> layer_seconds(const PlanRequest& request, const Plan& plan, 
   return items;
 }
 
-/// Returns whether stages can pass on the features of encoder layers that feed LLM layers: one stage has the
-/// whole encoder, and the LLM's first stage has these LLM layers (backend/model/parameter_list.hpp,
-/// require_deep_features()). A cut may give the first stage fewer layers than the mean, so the mean must be
-/// larger by kSpareLayers.
-bool passes_deep_features(const ModelSpec& model, Layout layout, const ModulePlan& encoder,
-                          const ModulePlan& llm, int chunks) {
-  constexpr int kSpareLayers = 2;
-  if (model.deep_features() == 0) return true;
-  const int stages = llm.pp * chunks;
-  if (layout == Layout::uniform ? stages > 1 : encoder.pp > 1) return false;
-  return stages == 1 || model.llm.layers >= stages * (model.deep_features() + kSpareLayers);
-}
-
 }  // namespace
 
 SearchSpace::SearchSpace(const PlanRequest& request, SpacePart part)
@@ -93,10 +80,7 @@ SearchSpace::SearchSpace(const PlanRequest& request, SpacePart part)
   if (has(Layout::uniform)) add_uniform(Layout::uniform);
   if (has(Layout::colocated) && std::any_of(orders_.begin(), orders_.end(), is_colocated))
     add_uniform(Layout::colocated);
-  std::erase_if(shapes_, [&](const SearchShape& shape) {
-    return !splits(shape.encoder.tp, shape.llm.tp) ||
-           !passes_deep_features(request_.model, shape.layout, shape.encoder, shape.llm, 1);
-  });
+  std::erase_if(shapes_, [&](const SearchShape& shape) { return !splits(shape.encoder.tp, shape.llm.tp); });
 }
 
 bool SearchSpace::splits(int encoder_tp, int llm_tp) const {
@@ -242,8 +226,7 @@ std::vector<SearchVariant> SearchSpace::variants(const SearchShape& shape, int m
     const bool several_chunks = order->chunks == OrderTraits::kSeveralChunks;
     const int usual = request_.options.chunks > 1 ? request_.options.chunks : kChunks;
     const int chunks = several_chunks ? usual : order->chunks;
-    if (passes_deep_features(request_.model, shape.layout, shape.encoder, shape.llm, chunks))
-      add(order->kind, chunks);
+    add(order->kind, chunks);
   }
   return variants;
 }
@@ -394,10 +377,6 @@ std::string SearchSpace::empty_reason() const {
   std::string reason = "no plan on " + std::to_string(request_.cluster.gpus()) + " GPUs has layout " +
                        any_of(request_.search.layouts) + " and order " + any_of(request_.search.orders) +
                        ", a layer for each stage and a sample for each microbatch of a dp rank";
-  if (model.deep_features() > 0) {
-    reason += fmt::format(", the whole encoder on one stage, as {} of its layers feed the LLM's first stage",
-                          model.deep_features());
-  }
   if (request_.search.can_split) reason += ", and a tp over which the model can be split";
   if (part_ == SpacePart::shared) {
     if (!request_.cost.knows_shares()) reason += "; the profile has no durations at shares of GPUs";
@@ -411,7 +390,6 @@ std::string SearchSpace::empty_reason() const {
 bool SearchSpace::allows(const Plan& plan) const {
   const SearchOptions& open = request_.search;
   return has(plan.layout) && open.wish.grants(plan) && splits(plan.encoder.tp, plan.llm.tp) &&
-         passes_deep_features(request_.model, plan.layout, plan.encoder, plan.llm, plan.chunks) &&
          may_be(open.orders, plan.order) && fits(traits(plan.order), plan.layout) &&
          may_be(open.recomputations, plan.recomputation) && may_be(open.placements, plan.placement) &&
          may_be(open.gradient_buckets, plan.gradient_bucket) && plan.gbs == request_.gbs &&

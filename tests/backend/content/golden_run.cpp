@@ -38,16 +38,16 @@ Plan golden_apart(const ModelSpec& model, ModulePlan encoder, ModulePlan llm, in
 
 namespace {
 
-/// Removes the ways that split an encoder or LLM layers that pass on deep features.
-std::vector<GoldenWay> live_ways(const ModelSpec& model, std::vector<GoldenWay> ways) {
-  std::erase_if(ways, [&](const GoldenWay& way) {
-    try {
-      require_deep_features(model, plan_stages(way.plan, model));
-      return false;
-    } catch (const Error&) {
-      return true;
-    }
-  });
+/// Returns ways in which deep features pass stages of the encoder and of the LLM.
+std::vector<GoldenWay> deep_ways(const ModelSpec& model) {
+  std::vector<GoldenWay> ways{{"pp 3", golden_uniform(model, 1, 3, 1, 2)}};
+  GoldenWay both{"pp 4, encoder over two stages", golden_uniform(model, 1, 4, 1, 2)};
+  both.plan.encoder.layers = {1, model.encoder.layers - 1, 0, 0};
+  both.plan.llm.layers = {0, 0, 1, model.llm.layers - 1};
+  ways.push_back(both);
+  both.name += ", split backward";
+  both.plan.order = OrderKind::zb_h1;
+  ways.push_back(both);
   return ways;
 }
 
@@ -82,7 +82,10 @@ std::vector<GoldenWay> golden_ways(const ModelSpec& model) {
       all.back().plan.recomputation = Recomputation::full;
     }
   }
-  return live_ways(model, all);
+  if (model.deep_features() > 0) {
+    for (GoldenWay& way : deep_ways(model)) all.push_back(std::move(way));
+  }
+  return all;
 }
 
 GoldenRun::GoldenRun(const GoldenModel& of, const Plan& p, DType dtype, const WeightSource* weights,

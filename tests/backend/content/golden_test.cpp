@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "backend/model/parameter_list.hpp"
-#include "core/error.hpp"
+#include "core/program/lowering.hpp"
 #include "tests/backend/content/golden_run.hpp"
 
 namespace dflop {
@@ -70,33 +70,22 @@ TEST_P(GoldenModels, LossesOfAdamWEqualTransformersUnderEveryPlan) {
   }
 }
 
-/// Returns the error about a plan whose stages have these layers; empty if there is none.
-std::string problem_of(const ModelSpec& model, const std::vector<std::pair<int, int>>& layers) {
-  std::vector<Stage> stages(layers.size());
-  for (std::size_t s = 0; s < layers.size(); ++s) {
-    stages[s].encoder_layers = layers[s].first;
-    stages[s].llm_layers = layers[s].second;
-    stages[s].embedding = layers[s].second > 0 && (s == 0 || layers[s - 1].second == 0);
-  }
-  try {
-    require_deep_features(model, stages);
-    return "";
-  } catch (const Error& error) {
-    return error.message();
-  }
-}
-
-/// Qwen3-VL's golden model has 3 encoder layers, of which the first two feed the first two of 3 LLM layers.
-TEST(DeepFeatures, NeedTheEncoderAndTheFirstLlmLayersOnOneStage) {
+/// Qwen3-VL's golden model has 3 encoder layers, of which the first two feed the first two of 3 LLM layers:
+/// 16 values wide, 48 in the LLM. Between the encoder's layers, rows have one feature after layer 0 and both
+/// after layer 1; between the LLM's, the second feature after layer 0.
+TEST(DeepFeatures, TravelNextToTheActivations) {
   const ModelSpec model = testing::read_golden_model("qwen3-vl").spec;
-  EXPECT_EQ(problem_of(model, {{3, 3}}), "");
-  EXPECT_EQ(problem_of(model, {{3, 0}, {0, 2}, {0, 1}}), "");
-  EXPECT_NE(problem_of(model, {{2, 0}, {1, 3}}).find("expected all 3 encoder layers on one stage"),
-            std::string::npos);
-  EXPECT_NE(problem_of(model, {{3, 1}, {0, 2}}).find("expected at least 2 layers on the LLM's first stage"),
-            std::string::npos);
-  const ModelSpec other = testing::read_golden_model("qwen2-vl").spec;
-  EXPECT_EQ(problem_of(other, {{2, 0}, {1, 1}, {0, 1}}), "");
+  ASSERT_EQ(model.architecture->deepstack, (std::vector<int>{0, 1}));
+  const std::int64_t encoder = model.encoder.hidden;
+  const std::int64_t llm = model.llm.hidden;
+  std::vector<Stage> stages(6);
+  for (std::size_t s = 0; s < 3; ++s) {
+    stages[s].encoder_layers = 1;
+    stages[3 + s].llm_layers = 1;
+  }
+  std::vector<std::int64_t> widths;
+  for (std::size_t s = 0; s < 5; ++s) widths.push_back(boundary_width(stages, s, model));
+  EXPECT_EQ(widths, (std::vector<std::int64_t>{2 * encoder, 3 * encoder, 3 * llm, 2 * llm, llm}));
 }
 
 /// Folders of the whole Qwen2.5-Omni have the thinker's tensors under "thinker."; transformers' class of the
