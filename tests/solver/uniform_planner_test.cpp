@@ -156,8 +156,25 @@ TEST(UniformPlanner, GivesTheSamePlanOnOneThread) {
   }
 }
 
-// 8 GPUs, 4 + 8 layers: pp and chunks divide the layers, and interleaved ranks take complete rounds of
-// microbatches.
+// 4 ranks and the divisors of 60 samples: 1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60. PyTorch makes max(1, m /
+// 4) equal groups: one of up to 6, two of 5, three of 4 or 5, five and fifteen of 4, but 30 are not seven
+// groups. Megatron-LM takes any number from 4 on.
+TEST(UniformPlanner, InterleavesTheNumbersThatItsSystemCan) {
+  const Case c(4, 12, 1, 4, 60);
+  PlanRequest request = c.request(OrderKind::interleaved);
+  request.options.chunks = 2;
+  const auto counts = [&](UniformSplit split) {
+    std::set<int> found;
+    for (const Plan& plan : uniform_candidates(request, split)) {
+      if (plan.llm.pp == 4) found.insert(plan.microbatches);
+    }
+    return found;
+  };
+  EXPECT_EQ(counts(UniformSplit::by_count), (std::set<int>{1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 60}));
+  EXPECT_EQ(counts(UniformSplit::encoder_first), (std::set<int>{4, 5, 6, 10, 12, 15, 20, 30, 60}));
+}
+
+// 8 GPUs, 4 + 8 layers: pp and chunks divide the layers, and all 16 samples are in equal microbatches.
 TEST(UniformPlanner, CutsRanksIntoChunks) {
   for (const OrderKind order : {OrderKind::interleaved, OrderKind::zb_v}) {
     const Case c(4, 8, 2, 4, 16);

@@ -98,6 +98,15 @@ std::vector<Split> splits_of(const ModelSpec& model, UniformSplit split, int sta
   return split == UniformSplit::by_count ? split_by_count(model, stages) : split_encoder_first(model, stages);
 }
 
+/// Returns whether the system that cuts layers in this way can interleave a number of microbatches. PyTorch's
+/// ScheduleInterleaved1F1B needs groups of equal size, max(1, microbatches / pp) of them. Megatron-LM needs
+/// at least pp microbatches; with --microbatch-group-size-per-virtual-pipeline-stage, pp need not divide
+/// them.
+bool can_interleave(UniformSplit split, int microbatches, int pp) {
+  if (split == UniformSplit::by_count) return microbatches % std::max(1, microbatches / pp) == 0;
+  return microbatches >= pp;
+}
+
 std::string no_configuration(const PlanRequest& request) {
   return fmt::format(
       "no tp x pp x dp uses all {} GPUs: tp must divide the GPUs of a node ({}), dp must be at most the "
@@ -131,6 +140,7 @@ std::map<int, std::vector<Plan>> hand_set_candidates(const PlanRequest& request)
   for (const ModulePlan& module : allowed_modules(request)) {
     const int microbatches = request.gbs / module.dp;
     const int stages = module.pp * blank.chunks;
+    // Megatron-LM's default groups of microbatches have pp of them, and it rejects a smaller last group.
     if (traits(blank.order).in_rounds && microbatches % module.pp != 0) continue;
     const std::vector<Split> splits = split_encoder_first(request.model, stages);
     for (std::size_t s = 0; s < splits.size(); ++s) {
@@ -145,7 +155,7 @@ std::map<int, std::vector<Plan>> hand_set_candidates(const PlanRequest& request)
 /// layers.
 void add_plans(std::vector<Plan>& plans, const PlanRequest& request, UniformSplit split,
                const ModulePlan& module, int microbatches, const PipelineKind& kind) {
-  if (traits(kind.order).in_rounds && microbatches % module.pp != 0) return;
+  if (traits(kind.order).in_rounds && !can_interleave(split, microbatches, module.pp)) return;
   Plan blank = blank_plan(request, UniformPlanner(split).name());
   blank.order = kind.order;
   blank.chunks = kind.chunks;

@@ -25,9 +25,10 @@ enum class UniformSplit : std::uint8_t {
 ///
 /// The configurations run in 1f1b. The parallelism and microbatches of the 64 fastest on the first iteration
 /// are then tried in Megatron-LM's other order, interleaved: with 2 or 4 chunks per rank, layers cut into pp
-/// * chunks stages, and microbatches in multiples of pp. If the request has orders, they replace these two. A
-/// CandidateRace (solver/planners/trials/candidates.hpp) chooses recomputation, placement, gradient buckets
-/// and the best plan.
+/// * chunks stages, and numbers of microbatches that the system can interleave: in PyTorch, multiples of
+/// max(1, microbatches / pp), and in Megatron-LM, at least pp. If the request has orders, they replace these
+/// two. A CandidateRace (solver/planners/trials/candidates.hpp) chooses recomputation, placement, gradient
+/// buckets and the best plan.
 class UniformPlanner final : public Planner {
  public:
   /// Without a filter all candidates are tried.
