@@ -1,6 +1,6 @@
 // SentencePiece's BPE with byte fallback, as in Llama 2, Vicuna and Mistral.
 // tests/golden/io/tokenizer-llama2.json is a small one, trained on the Apache license, and tokens-llama2.json
-// has its tokens in Hugging Face's library.
+// has its tokens in Hugging Face's library; tests/golden/make_sentence_piece.py makes both.
 #include <gtest/gtest.h>
 
 #include <functional>
