@@ -23,7 +23,7 @@ struct ChatTokenizer::Form {
   std::array<Turn, 3> turns;     // by ChatRole
   std::string_view system = "";  // default system turn
   bool is_trimmed = false;       // whether words lose surrounding spaces
-  bool has_thoughts = false;     // whether the last answer has a thought, and earlier ones have none
+  bool has_thoughts = false;     // whether answers to the last question have thoughts
 
   const Turn& turn(ChatRole role) const { return turns[static_cast<std::size_t>(role)]; }
 };
@@ -197,27 +197,55 @@ std::string without_lines(std::string_view text) {
   return without_first_lines(text.substr(0, text.find_last_not_of('\n') + 1));
 }
 
+/// A Thought says which thought an answer has in Qwen3's template.
+enum class Thought : std::uint8_t {
+  none,    ///< before the last question
+  own,     ///< after it: the answer's own one, unless it is empty
+  always,  ///< the last answer: its own one or an empty one
+};
+
+/// Returns the index of the last question, which Qwen3's template distinguishes from a tool's response; of
+/// the last turn if there is none.
+std::size_t last_question(const std::vector<ChatTurn>& turns) {
+  const auto asks = [](const ChatTurn& turn) {
+    const bool responds =
+        turn.words.front().starts_with("<tool_response>") && turn.words.back().ends_with("</tool_response>");
+    return turn.role == ChatRole::user && !responds;
+  };
+  const auto last = std::find_if(turns.rbegin(), turns.rend(), asks);
+  return static_cast<std::size_t>((last == turns.rend() ? turns.rbegin() : last).base() - turns.begin()) - 1;
+}
+
+Thought thought_of(const std::vector<ChatTurn>& turns, std::size_t turn) {
+  if (turn <= last_question(turns)) return Thought::none;
+  return turn + 1 == turns.size() ? Thought::always : Thought::own;
+}
+
 /// Writes an answer's thought as Qwen3's template does, or removes it. @return whether the words have one
-bool rewrite_thought(std::string& words, bool keeps) {
+bool rewrite_thought(std::string& words, Thought kept) {
   const std::size_t end = words.find(kThoughtEnd);
   if (end == std::string::npos) return false;
   constexpr std::string_view kBegin = "<think>";
   std::string thought = words.substr(0, end);
   if (const std::size_t begin = thought.rfind(kBegin); begin != std::string::npos)
     thought.erase(0, begin + kBegin.size());
+  thought = without_lines(thought);
   const std::string answer = without_first_lines(words.substr(words.rfind(kThoughtEnd) + kThoughtEnd.size()));
-  words = keeps ? fmt::format("<think>\n{}\n</think>\n\n{}", without_lines(thought), answer) : answer;
+  const bool keeps = kept == Thought::always || (kept == Thought::own && !thought.empty());
+  words = keeps ? fmt::format("<think>\n{}\n</think>\n\n{}", thought, answer) : answer;
   return keeps;
 }
 
-/// Adds a turn in the form's layout. `end` is the token that ends an answer, or -1.
+/// Adds a turn in the form's layout. `end` is the token that ends an answer, or -1. `thought` matters in
+/// forms with thoughts.
 void add_turn(ChatWriter& writer, const ChatTokenizer::Form& form, ChatTurn turn, std::int32_t end,
-              bool is_last) {
+              Thought thought) {
   const bool is_answer = turn.role == ChatRole::assistant;
   const bool is_trained = is_answer && turn.is_trained;
   const ChatTokenizer::Form::Turn& around = form.turn(turn.role);
   writer.add(around.before, false);
-  if (form.has_thoughts && is_answer && !rewrite_thought(turn.words.front(), is_last) && is_last) {
+  if (form.has_thoughts && is_answer && !rewrite_thought(turn.words.front(), thought) &&
+      thought == Thought::always) {
     writer.add("<think>\n\n</think>\n\n", false);
     turn.words.front() = without_first_lines(turn.words.front());
   }
@@ -321,9 +349,11 @@ ChatTokens ChatTokenizer::encode(const Conversation& conversation, std::span<con
   }
   const bool has_system = !conversation.turns.empty() && conversation.turns[0].role == ChatRole::system;
   if (!has_system && !form_->system.empty())
-    add_turn(writer, *form_, {ChatRole::system, {std::string(form_->system)}, {}}, end_, false);
-  for (const ChatTurn& turn : conversation.turns)
-    add_turn(writer, *form_, turn, end_, &turn == &conversation.turns.back());
+    add_turn(writer, *form_, {ChatRole::system, {std::string(form_->system)}, {}}, end_, Thought::none);
+  for (std::size_t i = 0; i < conversation.turns.size(); ++i) {
+    add_turn(writer, *form_, conversation.turns[i], end_,
+             form_->has_thoughts ? thought_of(conversation.turns, i) : Thought::none);
+  }
   return writer.take();
 }
 

@@ -40,8 +40,8 @@ struct ChatTokens {
 ///            (Qwen2, Qwen2-VL, Qwen2.5-VL, Qwen2-Audio, LLaVA-OneVision with Qwen2)
 ///   qwen2.5  like qwen2, but with "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
 ///   qwen2.5-omni  like qwen2, but with the sentence that Qwen2.5-Omni needs to speak ("a virtual human")
-///   qwen3    chatml; the last answer begins with its thought or an empty one, which is not trained; earlier
-///            answers have none (the template of Qwen3 models that can think)
+///   qwen3    chatml; the last answer begins with its thought or an empty one, which is not trained; answers
+///            before the last question have none (the template of Qwen3 models that can think)
 ///   llama3   <|begin_of_text|>, then <|start_header_id|>role<|end_header_id|>, two newlines, the words
 ///            without surrounding spaces, <|eot_id|>
 ///   vicuna   <s>, then the system turn and a space, "USER: ", the words, " ASSISTANT:", a space and the

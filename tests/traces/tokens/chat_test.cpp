@@ -133,6 +133,35 @@ TEST(Chats, ThinkInQwen3) {
   EXPECT_EQ(encoded({tokenizer, "chatml", ""}, thinks).ids.size(), encoded(chat, thinks).ids.size() + 6 - 3);
 }
 
+/// Only answers to the last question think: each of them its own thought, and the last one an empty one if it
+/// has none. A tool's response is no question. Without a question, no answer thinks.
+TEST(Chats, ThinkOnlyAfterTheLastQuestionInQwen3) {
+  const Tokenizer tokenizer = with_added("qwen2", {"<think>", "</think>"});
+  const ChatTokenizer chat(tokenizer, "qwen3", "");
+  const auto text = [&](const std::vector<std::pair<std::string, std::string>>& turns) {
+    nlohmann::json json = {{"messages", nlohmann::json::array()}};
+    for (const auto& [role, words] : turns) json["messages"].push_back({{"role", role}, {"content", words}});
+    return tokenizer.decode(encoded(chat, json.dump()).ids);
+  };
+  const std::string question = "<|im_start|>user\non<|im_end|>\n";
+  const auto answer = [](const std::string& words) {
+    return "<|im_start|>assistant\n" + words + "<|im_end|>\n";
+  };
+  const std::string thinks = "<think>of</think>or";
+  const std::string thought = "<think>\nof\n</think>\n\nor";
+  const std::string empty = "<think>\n\n</think>\n\non";
+  EXPECT_EQ(text({{"user", "on"}, {"assistant", thinks}, {"assistant", "on"}}),
+            question + answer(thought) + answer(empty));
+  EXPECT_EQ(text({{"user", "on"}, {"assistant", "<think></think>or"}, {"assistant", "on"}}),
+            question + answer("or") + answer(empty));
+  EXPECT_EQ(text({{"user", "on"}, {"assistant", thinks}, {"user", "on"}}),
+            question + answer("or") + question);
+  EXPECT_EQ(text({{"assistant", thinks}, {"assistant", "on"}}), answer("or") + answer("on"));
+  const std::string response = "<tool_response>of</tool_response>";
+  EXPECT_EQ(text({{"user", "on"}, {"assistant", thinks}, {"user", response}, {"assistant", "on"}}),
+            question + answer(thought) + "<|im_start|>user\n" + response + "<|im_end|>\n" + answer(empty));
+}
+
 TEST(Chats, HaveOnlyTheirTextInPlain) {
   const Tokenizer tokenizer = with_added("qwen2", {});
   const ChatTokenizer chat(tokenizer, "plain", "");
