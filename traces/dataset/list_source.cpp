@@ -1,6 +1,7 @@
 #include "traces/dataset/list_source.hpp"
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
@@ -20,6 +21,16 @@ std::vector<JsonList> found_lists(const std::vector<std::string>& names) {
   all.reserve(names.size());
   for (std::optional<JsonList>& list : found) all.push_back(*std::move(list));
   return all;
+}
+
+/// Inserts a sample's own id, if it has one, after its place at the start of an error's context. Its line or
+/// element stays, because ids need not be unique.
+std::string with_id(std::string context, const std::string& place, const std::string& json) {
+  const nlohmann::json sample = nlohmann::json::parse(json, nullptr, false);
+  if (!sample.is_object() || !context.starts_with(place)) return context;
+  const auto id = sample.find("id");
+  if (id == sample.end() || !(id->is_string() || id->is_number())) return context;
+  return context.insert(place.size(), fmt::format(", id {}", id->dump()));
 }
 
 }  // namespace
@@ -46,7 +57,13 @@ std::string ListSource::place(std::size_t sample) const {
 
 StoredSample ListSource::read(std::size_t sample) const {
   const std::string where = place(sample);
-  ListedConversation listed = parse_listed_conversation(list_of(sample).read(places_[sample].sample), where);
+  const std::string json = list_of(sample).read(places_[sample].sample);
+  ListedConversation listed;
+  try {
+    listed = parse_listed_conversation(json, where);
+  } catch (const Error& error) {
+    throw Error(error.kind(), error.message(), with_id(error.context(), where, json));
+  }
   const std::vector<ChatMedium> media = listed.conversation.media();
   StoredSample stored{std::move(listed.conversation), {}};
   for (std::size_t m = 0; m < media.size(); ++m) {

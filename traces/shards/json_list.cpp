@@ -21,6 +21,12 @@ bool is_space(char c) {
   return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
+/// Returns JsonList::place(). Many arrays are one line, so only other lines are named.
+std::string place_in_list(const std::string& file, bool is_array, std::size_t sample, std::uint64_t line) {
+  if (!is_array) return fmt::format("{}: line {}", file, line);
+  return fmt::format("{}: element {}{}", file, sample, line > 1 ? fmt::format(" (line {})", line) : "");
+}
+
 /// A ListScan finds samples in the bytes of a list, which it takes piece by piece.
 class ListScan {
  public:
@@ -97,7 +103,8 @@ class ListScan {
 
   template <typename... Values>
   [[noreturn]] void refuse(fmt::format_string<Values...> message, Values&&... values) const {
-    refuse_input(fmt::format("{}: line {}", file_, line_), message, std::forward<Values>(values)...);
+    refuse_input(place_in_list(file_, is_array_, found_.size(), line_), message,
+                 std::forward<Values>(values)...);
   }
 
   const std::string& file_;
@@ -141,8 +148,7 @@ JsonList::JsonList(const std::string& path) : path_(path), hash_(kHashOfNothing)
 }
 
 std::string JsonList::place(std::size_t sample) const {
-  const std::string line = fmt::format("{}: line {}", path_, extents_[sample].line);
-  return is_array_ ? fmt::format("{}, element {}", line, sample) : line;
+  return place_in_list(path_, is_array_, sample, extents_[sample].line);
 }
 
 std::string JsonList::read(std::size_t sample) const {

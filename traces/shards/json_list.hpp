@@ -24,7 +24,7 @@ class JsonList {
  public:
   /// Finds the samples. The first character of the file says whether it is an array. Lines that have only
   /// spaces are skipped.
-  /// @throws Error (input) with file and line for an array that has no end, an empty element or text after
+  /// @throws Error (input) with file and element for an array that has no end, an empty element or text after
   /// the array; for a sample of more than 256 MiB, more than 20,000,000 samples, and a file that is packed
   /// with gzip or cannot be read
   explicit JsonList(const std::string& path);
@@ -36,7 +36,8 @@ class JsonList {
 
   /// Returns a sample's number in the list: of its line, from 1, or of its element in an array, from 0.
   std::size_t number(std::size_t sample) const { return is_array_ ? sample : extents_[sample].line; }
-  /// Returns the place of a sample for errors: "list.jsonl: line 17" or "list.json: line 17, element 4".
+  /// Returns the place of a sample for errors: "list.jsonl: line 17", "list.json: element 4 (line 17)" or, in
+  /// the first line of an array, "list.json: element 4". Elements count from 0.
   std::string place(std::size_t sample) const;
   /// Returns a sample's JSON. @throws Error (input) if the file cannot be read that far
   std::string read(std::size_t sample) const;

@@ -57,7 +57,9 @@ TEST_F(JsonLists, NumberTheirSamples) {
   EXPECT_EQ(lines.place(1), lines.path() + ": line 3");
   const JsonList array(write("a.json", "[\n{},\n{}]"));
   EXPECT_EQ(array.number(1), 1U);
-  EXPECT_EQ(array.place(1), array.path() + ": line 3, element 1");
+  EXPECT_EQ(array.place(1), array.path() + ": element 1 (line 3)");
+  const JsonList line(write("b.json", "[{},{}]"));
+  EXPECT_EQ(line.place(1), line.path() + ": element 1");
 }
 
 /// A sample may lie across the pieces of 1 MiB in which the file is read.
@@ -75,12 +77,13 @@ TEST_F(JsonLists, NameTheLineOfDamage) {
     const std::string said = refusal(text);
     EXPECT_NE(said.find(expected), std::string::npos) << text << ": " << said;
   };
-  has("[{},\n{}", "list.json: line 2: expected the ']' that ends the array, found the end of the file");
-  has("[{},\n{\"a", "line 2: expected the ']'");
-  has("[{},\n,{}]", "line 2: expected an element of the array, found ','");
-  has("[{},\n]", "line 2: expected an element of the array, found ']'");
-  has("[{}]\n{}", "line 2: expected nothing after the array");
-  has("[{}}", "line 1: expected ']' at the end of the array, found '}'");
+  has("[{},\n{}",
+      "list.json: element 1 (line 2): expected the ']' that ends the array, found the end of the file");
+  has("[{},\n{\"a", "element 1 (line 2): expected the ']'");
+  has("[{},\n,{}]", "element 1 (line 2): expected an element of the array, found ','");
+  has("[{},\n]", "element 1 (line 2): expected an element of the array, found ']'");
+  has("[{}]\n{}", "element 1 (line 2): expected nothing after the array");
+  has("[{}}", "list.json: element 0: expected ']' at the end of the array, found '}'");
   has(gzip("{}"), "compressed with gzip");
 }
 
