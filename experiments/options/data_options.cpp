@@ -89,17 +89,21 @@ BadSamples read_bad_samples(const Values& values) {
   return bad;
 }
 
-/// Writes the samples that are left out, a line of JSON each: {"id": "tar/key", "reason": "..."}.
-void write_left_out(const std::string& path, const std::vector<LeftOutSample>& left_out) {
-  std::string lines;
+/// Appends a line of JSON for each sample that is left out of the data set of an option.
+void append_left_out(std::string& lines, const std::string& option,
+                     const std::vector<LeftOutSample>& left_out) {
   for (const LeftOutSample& sample : left_out) {
     lines += R"({"id":)";
     append_json(lines, sample.id);
     lines += R"(,"reason":)";
     append_json(lines, sample.why);
-    lines += sample.is_bad ? ",\"bad\":true}\n" : ",\"bad\":false}\n";
+    lines += fmt::format(",\"bad\":{}", sample.is_bad);
+    if (option != "data") {
+      lines += R"(,"option":)";
+      append_json(lines, "--" + option);
+    }
+    lines += "}\n";
   }
-  write_file_atomically(path, lines);
 }
 
 std::int64_t count_bad(const std::vector<LeftOutSample>& left_out) {
@@ -157,7 +161,40 @@ DatasetOptions read_dataset_options(const Values& values, const ModelSpec& model
   return options;
 }
 
+/// Opens the shards that an option names, and writes --bad-samples-out. @see open_shards()
+/// @param check  for a check of data: finds all bad samples, and decodes this number of samples
+std::shared_ptr<const Dataset> open_named(const Values& values, const ModelSpec& model,
+                                          const std::string& option, const Dataset* before,
+                                          std::optional<std::int64_t> check) {
+  const auto name = values[option].as<std::string>();
+  ModelSpec cut = model;
+  cut.max_tokens = read_longest(values, model);
+  const bool is_written = option == "data" || option == "eval-data";
+  // Check the output before the long work.
+  const auto file = is_written ? read_output(values, "bad-samples-out") : std::nullopt;
+  DatasetOptions options = read_dataset_options(values, cut, name);
+  if (check) {
+    options.skip_bad = true;
+    options.decoded = *check;
+  }
+  Progress progress("reading " + name);
+  options.progress = [&](std::int64_t done, std::int64_t total) { progress.update(done, total); };
+  std::shared_ptr<const Dataset> data = open_dataset(cut, model.name, name, options);
+  if (file) {
+    std::string lines;
+    if (before != nullptr) append_left_out(lines, "data", before->left_out());
+    append_left_out(lines, option, data->left_out());
+    write_file_atomically(*file, lines);
+  }
+  return data;
+}
+
 }  // namespace
+
+std::int64_t read_allowed_bad(const Values& values) {
+  const BadSamples bad = read_bad_samples(values);
+  return bad.skip ? bad.most : 0;
+}
 
 std::int64_t read_longest(const Values& values, const ModelSpec& model) {
   return read_optional_integer(values, "max-tokens", 1, kMaxTokensOfSample).value_or(model.max_tokens);
@@ -210,8 +247,7 @@ void refuse_options_of_shards(const Values& values, const std::string& file) {
   if (values.count("chat") > 0 && !has_conversations) refuse("chat", "conversations");
   if (values.count("media-root") > 0 && !has_list(values)) refuse("media-root", "JSON lists");
   if (read_bad_samples(values).skip && !has_conversations) refuse("bad-samples", "conversations");
-  if (values.count("bad-samples-out") > 0 &&
-      kind_of_data(values["data"].as<std::string>()) == DataKind::records)
+  if (values.count("bad-samples-out") > 0 && !has_conversations && !has_data_of(values, DataKind::token_ids))
     refuse("bad-samples-out", "conversations");
 }
 
@@ -233,15 +269,16 @@ std::vector<Sample> read_samples(const Values& values, const ModelSpec& model, s
   return samples;
 }
 
+std::shared_ptr<const Dataset> open_shards_to_check(const Values& values, const ModelSpec& model,
+                                                    std::int64_t decoded) {
+  return open_named(values, model, "data", nullptr, decoded);
+}
+
 std::shared_ptr<const Dataset> open_shards(const Values& values, const ModelSpec& model,
-                                           const std::string& option, DataOrigin* origin, bool notes) {
+                                           const std::string& option, DataOrigin* origin, bool notes,
+                                           const Dataset* before) {
   const auto name = values[option].as<std::string>();
-  ModelSpec cut = model;
-  cut.max_tokens = read_longest(values, model);
-  // Check the output before the long work.
-  const auto left_out_file = option == "data" ? read_output(values, "bad-samples-out") : std::nullopt;
-  auto data = open_dataset(cut, model.name, name, read_dataset_options(values, cut, name));
-  if (left_out_file) write_left_out(*left_out_file, data->left_out());
+  const std::shared_ptr<const Dataset> data = open_named(values, model, option, before, {});
   require_few_bad(data->left_out(), read_bad_samples(values).most, name);
   if (!data->note().empty()) say_once(fmt::format("dflop: note: {}\n", data->note()));
   if (const std::string text = describe(data->cut(), std::ssize(data->samples())); !text.empty() && notes)

@@ -37,11 +37,20 @@ std::vector<Sample> read_samples(const Values& values, const ModelSpec& model, s
                                  const std::string& option = "data", DataOrigin* origin = nullptr,
                                  bool notes = true);
 /// Opens the tars, lists or Megatron data sets that the option names, and prints a note about samples that
-/// are left out. Writes them to --bad-samples-out, if `option` is "data".
+/// are left out. If `option` is "data" or "eval-data", writes them to --bad-samples-out, after the samples
+/// that are left out of `before`.
+/// @param before  the data set of --data, which was opened before; may be null
 /// @throws Error (usage) for options that apply only to records or only to the other of the two formats;
 /// Error (input) if no sample is left; what open_dataset() throws
 std::shared_ptr<const Dataset> open_shards(const Values& values, const ModelSpec& model,
                                            const std::string& option = "data", DataOrigin* origin = nullptr,
-                                           bool notes = true);
+                                           bool notes = true, const Dataset* before = nullptr);
+/// Opens the shards of --data like open_shards(), but leaves out all samples that cannot be used, without an
+/// error or a note, whatever --bad-samples says. Decodes the first `decoded` samples.
+std::shared_ptr<const Dataset> open_shards_to_check(const Values& values, const ModelSpec& model,
+                                                    std::int64_t decoded);
+/// Returns how many bad samples --bad-samples allows: none by default. @throws Error (usage) for a value in
+/// another form
+std::int64_t read_allowed_bad(const Values& values);
 
 }  // namespace dflop

@@ -29,7 +29,7 @@ void add_data_option(Options& options, const ValueKind& kind) {
         "what to do with a conversation that cannot be read, decoded or fitted to the model; stop: end with an error; "
         "skip: leave it out, or end if there are more than N; decodes all pictures and sounds once at the start"},
        {"bad-samples-out", text("FILE"),
-        "write a line of JSON with id and reason for each conversation of --data that is left out"},
+        "write a line of JSON with id and reason for each conversation that is left out, also of --eval-data"},
        {"chat", text("FORM"),
         fmt::format("chat format of conversations: {}; default: the format of the model family",
                     fmt::join(chat_forms(), ", "))}});

@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -68,6 +70,11 @@ struct DatasetOptions {
   /// Leave out conversations that cannot be read, decoded or fitted to the model, instead of throwing an
   /// error.
   bool skip_bad = false;
+  /// The pictures and sounds of this number of conversations, the first ones, are decoded when the data set
+  /// is opened, to see whether that is possible. Default: all if bad conversations are left out, else none.
+  std::optional<std::size_t> decoded = {};
+  /// Called with the numbers of opened conversations and of all, by one thread at a time; may be empty.
+  std::function<void(std::int64_t done, std::int64_t total)> progress = {};
 };
 
 /// Opens the named data set, in the form in which `model` reads it. @pre kind_of_shards() knows the name

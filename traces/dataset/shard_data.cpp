@@ -139,6 +139,9 @@ ShardData::ShardData(const ModelSpec& model, const std::string& folder, const st
   }
   std::vector<std::optional<Sample>> found(all.size());
   LeftOut left_out;
+  const std::size_t decoded = options.decoded.value_or(options.skip_bad ? all.size() : 0);
+  std::mutex opening;
+  std::size_t opened = 0;
   parallel_for((all.size() + kIndexed - 1) / kIndexed, [&](std::size_t piece) {
     std::unique_ptr<WordCache> cache = take_cache();
     const std::size_t end = std::min(all.size(), (piece + 1) * kIndexed);
@@ -146,7 +149,7 @@ ShardData::ShardData(const ModelSpec& model, const std::string& folder, const st
       Place& place = all[i]->second;
       const std::string& id = all[i]->first;
       try {
-        const Depth depth = options.skip_bad ? Depth::checked : Depth::shape;
+        const Depth depth = i < decoded ? Depth::checked : Depth::shape;
         const SampleContent content = make(place.sample, depth, *cache, &place.length);
         place.trained = dflop::trained_tokens(content.tokens);
         if (place.trained == 0) throw NothingToTrain{id + ": has no token to train on"};
@@ -161,6 +164,10 @@ ShardData::ShardData(const ModelSpec& model, const std::string& folder, const st
       }
     }
     give_back(std::move(cache));
+    if (!options.progress) return;
+    const std::scoped_lock lock(opening);
+    opened += end - piece * kIndexed;
+    options.progress(static_cast<std::int64_t>(opened), std::ssize(all));
   });
   left_out_ = left_out.take();
   cut_.longest = model_.max_tokens;

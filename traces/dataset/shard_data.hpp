@@ -35,11 +35,11 @@ UsualChatForm usual_chat_form(const ModelSpec& model, std::string_view chat_temp
 class ShardData final : public Dataset {
  public:
   /// Reads the headers of all tars and pictures, and all conversations. This gives all sample shapes; nothing
-  /// is decoded, unless bad samples are skipped: then each picture and sound is decoded once, so that the
-  /// samples of the run are known before its first step. A conversation longer than the model's longest
-  /// sequence is cut. A conversation is left out if its media would be cut, if it has a sound of more than 30
-  /// s, or if none of its tokens is trained. A sample's id is the file name of its tar or list, and its key
-  /// or number there.
+  /// is decoded, unless the options ask for it. If bad samples are skipped, each picture and sound is decoded
+  /// once, so that the samples of the run are known before its first step. A conversation longer than the
+  /// model's longest sequence is cut. A conversation is left out if its media would be cut, if it has a sound
+  /// of more than 30 s, or if none of its tokens is trained. A sample's id is the file name of its tar or
+  /// list, and its key or number there.
   /// @param folder  a transformers folder. Reads tokenizer.json, the processor's settings with
   ///                read_model_processor() and, for Qwen2's and Qwen3's family, the template
   /// @param shards  tars or lists, for open_source()

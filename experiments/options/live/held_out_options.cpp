@@ -44,7 +44,7 @@ std::optional<HeldOutData> read_held_out(const Values& values, const TrainJob& j
   const ModelSpec& model = job.target->model;
   const auto name = values["eval-data"].as<std::string>();
   if (kind_of_shards(name)) {
-    data.shards = open_shards(values, model, "eval-data");
+    data.shards = open_shards(values, model, "eval-data", nullptr, true, job.shards.get());
     data.samples = {data.shards, &data.shards->samples()};
   } else {
     data.samples =

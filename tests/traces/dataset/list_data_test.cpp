@@ -92,6 +92,39 @@ TEST_F(ListData, NamesTheLineOfAProblem) {
   has(line_about("no.jpg"), "line 2, no.jpg: expected a JPEG file");
 }
 
+/// An error names an array's element, which the sample's own id follows. Ids that are no texts or numbers,
+/// and damaged samples, have no id.
+TEST_F(ListData, NamesTheElementAndIdOfAProblem) {
+  const auto said = [&](const std::string& sample) {
+    return refusal(write("a.json", R"([{"text": "x"}, )" + sample + "]"));
+  };
+  EXPECT_NE(said(R"({"id": "q7", "other": 1})").find("a.json: element 1, id \"q7\": "), std::string::npos)
+      << said(R"({"id": "q7", "other": 1})");
+  EXPECT_NE(said(R"({"id": 12, "text": 3})").find("a.json: element 1, id 12: "), std::string::npos)
+      << said(R"({"id": 12, "text": 3})");
+  EXPECT_NE(said(R"({"id": [12], "other": 1})").find("a.json: element 1: "), std::string::npos);
+  EXPECT_NE(said(R"({"id": 12, "text" "x"})").find("a.json: element 1:1:21: "), std::string::npos)
+      << said(R"({"id": 12, "text" "x"})");
+}
+
+/// The first samples are decoded on request.
+TEST_F(ListData, DecodesAsManySamplesAsRequested) {
+  write("photo.jpg", photo);
+  write("half.jpg", photo.substr(0, photo.size() / 2));
+  const std::string list = write("a.jsonl", line_about("photo.jpg") + "\n" + line_about("half.jpg") + "\n");
+  DatasetOptions options;
+  options.decoded = 1;
+  std::vector<std::pair<std::int64_t, std::int64_t>> calls;
+  options.progress = [&](std::int64_t done, std::int64_t total) { calls.emplace_back(done, total); };
+  EXPECT_EQ(open(list, options).samples().size(), 2U);
+  EXPECT_EQ(calls, (std::vector<std::pair<std::int64_t, std::int64_t>>{{2, 2}}));
+  options.decoded = 2;
+  EXPECT_NE(refusal(list, options).find("line 2, half.jpg"), std::string::npos);
+  options.decoded = 1;
+  options.skip_bad = true;
+  EXPECT_EQ(open(list, options).left_out().size(), 0U);
+}
+
 /// A picture whose header is whole, but whose pixels are cut off, is found only by decoding it.
 TEST_F(ListData, LeavesOutBadSamplesOnRequest) {
   write("photo.jpg", photo);
