@@ -135,7 +135,11 @@ TrainSettings read_train_settings(const Values& values, const LiveDevice& device
   settings.made_by = made_here(values);
   if (!settings.checkpoints.resume) {  // a checkpoint has the settings of the run before
     check_optimizer(settings.optimizer);
-    if (values.count("model") > 0) require_rate(settings, values["model"].as<std::string>());
+    if (values.count("model") > 0) {
+      const auto model = values["model"].as<std::string>();
+      if (is_model_folder(model)) find_model(model);  // says first if the model is not supported at all
+      require_rate(settings, model);
+    }
   }
   return settings;
 }

@@ -108,6 +108,33 @@ TEST_F(TrainLists, BadSamplesAreLeftOutOnRequest) {
   testing::expect_error(train("bad.jsonl", skip + "--checkpoint c --resume"), {"data with fingerprint"});
 }
 
+/// The file has the bad samples of both data sets, also if there are too many of them.
+TEST_F(TrainLists, NameBadSamplesOfBothDataSets) {
+  json with_bad = samples();
+  with_bad.push_back(sample("half.jpg", "e"));
+  write_lines("train.jsonl", with_bad);
+  with_bad.insert(with_bad.begin(), sample("none.jpg", "f"));
+  write_lines("eval.jsonl", with_bad);
+  const std::string options =
+      "--media-root media --steps 1 --eval-data eval.jsonl --bad-samples-out out.jsonl --bad-samples ";
+  const auto named = [&] {
+    std::istringstream lines(testing::read_all(sandbox.path("out.jsonl")));
+    std::vector<std::pair<std::string, std::string>> found;
+    for (std::string line; std::getline(lines, line);) {
+      const json sample = json::parse(line);
+      found.emplace_back(sample["id"], sample.value("option", ""));
+    }
+    return found;
+  };
+  const std::vector<std::pair<std::string, std::string>> expected = {
+      {"train.jsonl/5", ""}, {"eval.jsonl/1", "--eval-data"}, {"eval.jsonl/6", "--eval-data"}};
+  EXPECT_EQ(losses(train("train.jsonl", options + "skip")).size(), 1U);
+  EXPECT_EQ(named(), expected);
+  std::filesystem::remove(sandbox.path("out.jsonl"));
+  testing::expect_error(train("train.jsonl", options + "skip:1"), {"eval.jsonl: expected at most 1 bad"});
+  EXPECT_EQ(named(), expected);
+}
+
 TEST_F(TrainLists, SayWhichDataAreRead) {
   write_lines("a.jsonl", json::array({{{"instruction", "x"}, {"output", "y"}}}));
   testing::expect_error(train("a.jsonl", "--steps 1"), {"a.jsonl: line 1", "\"conversations\"", "OpenAI"});
@@ -116,8 +143,19 @@ TEST_F(TrainLists, SayWhichDataAreRead) {
                         {"Parquet files are not read", "read_parquet('a.parquet')"});
   write_lines("b.jsonl", json::array({sample("https://a.b/c.jpg", "x")}));
   testing::expect_error(train("b.jsonl", "--steps 1"), {"b.jsonl: line 1", "a URL of https"});
+  testing::write_all(sandbox.path("b.json"), json::array({samples()[0], {{"id", "x7"}, {"a", 1}}}).dump());
+  testing::expect_error(train("b.json", "--steps 1 --media-root media"), {"b.json: element 1, id \"x7\": "});
   testing::write_all(sandbox.path("empty.jsonl"), "\n");
   testing::expect_error(train("empty.jsonl", "--steps 1"), {"empty.jsonl", "one in each line of a list"});
+}
+
+/// A model that cannot be trained at all needs no learning rate.
+TEST_F(TrainLists, SayFirstThatAFamilyIsNotSupported) {
+  write_lines("a.jsonl", samples());
+  const std::string command = "train --hf hf --steps 1 --data a.jsonl";
+  testing::expect_error(sandbox.run(command), {"learning-rate", "would spoil the weights of hf"});
+  testing::write_all(sandbox.path("hf/config.json"), R"({"model_type": "gemma3"})");
+  testing::expect_error(sandbox.run(command), {"model_type", "found \"gemma3\""});
 }
 
 TEST_F(TrainLists, RejectOptionsThatDoNotApply) {
