@@ -22,7 +22,8 @@ std::int64_t llm_parameters(const ModelSpec& model) {
 
 int run_models(const Values& values) {
   if (values.count("check") > 0) return run_models_check(values);
-  for (const char* option : {"data", "media-root", "bad-samples", "bad-samples-out", "chat"}) {
+  for (const char* option :
+       {"data", "media-root", "bad-samples", "bad-samples-out", "chat", "decode", "cluster"}) {
     if (values.count(option) > 0 && !values[option].defaulted())
       refuse_option(option, "applies only with --check");
   }
@@ -99,11 +100,18 @@ Command models_command() {
           R"(Your own model is a Hugging Face folder, of which plans need only config.json, or a file in the
 same form as the files in experiments/presets/models: give its path. docs/own-files.md explains its keys.
 --check reads a folder as train does, but computes nothing: it prints what is read, not read and rejected of the
-config, weights, processor and tokenizer and, with --data, of training data. Exit code 2 if something is rejected.)",
+config, weights, processor and tokenizer and, with --data, of training data. It then lists bad samples, predicts
+compute times and, on standard error, says how fast one thread reads. Exit code 2 if something is rejected.)",
       .example = "dflop models",
       .run = run_models,
   };
-  command.options.add(OptionGroup::main, {{"check", text("DIR").common(), "model folder to check"}});
+  command.options.add(
+      OptionGroup::main,
+      {{"check", text("DIR").common(), "model folder to check"},
+       {"decode", whole("N"),
+        "decode the pictures and sounds of the first N conversations of --data; default: 1,000, or all with "
+        "--bad-samples skip"},
+       {"cluster", text("NAME|FILE"), "cluster for whose GPUs times are predicted; default: h100"}});
   add_data_option(command.options, text("FILE|DIR"));
   return command;
 }

@@ -5,8 +5,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <functional>
+#include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,7 +18,11 @@
 #include "backend/content/model_folder.hpp"
 #include "backend/model/parameter_list.hpp"
 #include "core/refuse.hpp"
+#include "costmodel/analytic/analytic.hpp"
+#include "costmodel/analytic/flops.hpp"
+#include "experiments/cli/say.hpp"
 #include "experiments/options/data_options.hpp"
+#include "experiments/presets/presets.hpp"
 #include "traces/dataset/shard_data.hpp"
 #include "traces/families/hugging_face.hpp"
 #include "traces/media/model_processor.hpp"
@@ -28,7 +35,12 @@
 namespace dflop {
 namespace {
 
-constexpr std::size_t kNamed = 5;  // keys or tensors that a line names
+constexpr std::size_t kNamed = 5;         // keys or tensors that a line names
+constexpr std::size_t kListed = 20;       // bad samples that get a row each
+constexpr std::int64_t kDecoded = 1000;   // samples whose media are decoded without --decode
+constexpr std::size_t kMeasured = 32;     // samples with which reading is measured, at most
+constexpr double kMeasuredS = 2;          // and for how long
+constexpr const char* kTimesOn = "h100";  // cluster of predicted times without --cluster
 
 /// Returns "a, b and 3 more".
 std::string some_of(const std::vector<std::string>& names) {
@@ -50,11 +62,14 @@ class FolderCheck {
     try {
       add(name, "read", find());
     } catch (const Error& error) {
-      add(name, "rejected", error.what());
-      rejected_ = true;
+      reject(name, error.what());
     }
   }
   void note(const char* name, const std::string& finding) { add(name, "note", finding); }
+  void reject(const char* name, const std::string& finding) {
+    add(name, "rejected", finding);
+    rejected_ = true;
+  }
 
   const std::string& folder() const { return folder_; }
   const Table& table() const { return table_; }
@@ -114,11 +129,19 @@ std::optional<ModelSpec> check_config(FolderCheck& check) {
     check.note("config.json", "defaults of missing keys: " + fmt::format("{}", fmt::join(defaults, ", ")));
   if (!report.unknown.empty())
     check.note("config.json", "keys that are not read: " + some_of(report.unknown));
+  if (model && report.positions > model->max_tokens) {
+    check.note(
+        "config.json",
+        fmt::format("max_position_embeddings allows sequences of {} tokens, but longer samples than {} "
+                    "are cut: --max-tokens allows more",
+                    report.positions, model->max_tokens));
+  }
   return model;
 }
 
 void check_weights(FolderCheck& check, const ModelSpec& model) {
   std::vector<std::string> unused;
+  std::string both;
   if (!std::filesystem::exists(check.folder() + "/" + std::string(kWeightsFile)) &&
       !std::filesystem::exists(check.folder() + "/" + std::string(kWeightsIndex))) {
     return check.note("weights", "none: training begins with random weights");
@@ -127,6 +150,7 @@ void check_weights(FolderCheck& check, const ModelSpec& model) {
     const WeightsFolder files(check.folder());
     const FolderWeights weights(model, check.folder());
     unused = weights.unused(model);
+    both = files.hint_of_both();
     if (const std::vector<std::string> missing = weights.missing(model); !missing.empty()) {
       refuse_input(check.folder(), "{} tensors are missing: {}{}", missing.size(), some_of(missing),
                    files.hint_of_both());
@@ -135,6 +159,7 @@ void check_weights(FolderCheck& check, const ModelSpec& model) {
   });
   if (!unused.empty())
     check.note("weights", fmt::format("{} tensors are not read: {}", unused.size(), some_of(unused)));
+  if (!both.empty()) check.note("weights", both.substr(2));  // without "; "
 }
 
 std::string describe_processor(const ModelProcessor& processor, const std::optional<MelOptions>& second) {
@@ -162,28 +187,120 @@ std::string describe_processor(const ModelProcessor& processor, const std::optio
   return second ? first + "; " + Describe()(*second) : first;
 }
 
-void check_data(FolderCheck& check, const ModelSpec& model, const Values& values) {
+/// Lists the bad samples of a data set. They are rejected if there are more than --bad-samples allows.
+void list_bad(FolderCheck& check, const std::vector<LeftOutSample>& left_out, std::int64_t allowed) {
+  const bool is_allowed = std::ranges::count_if(left_out, &LeftOutSample::is_bad) <= allowed;
+  const auto say = [&](const std::string& finding) {
+    is_allowed ? check.note("data", finding) : check.reject("data", finding);
+  };
+  std::size_t listed = 0;
+  for (const LeftOutSample& sample : left_out) {
+    if (sample.is_bad && listed++ < kListed) say(fmt::format("bad sample {}: {}", sample.id, sample.why));
+  }
+  if (listed > kListed)
+    say(fmt::format("{} more bad samples; --bad-samples-out names all", listed - kListed));
+}
+
+/// Measures how long one thread takes to read and decode some samples. Prints the result to standard error,
+/// because measured times differ from run to run.
+void measure_reading(const Dataset& data) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begin = Clock::now();
+  std::chrono::duration<double> elapsed{0};
+  std::size_t read = 0;
+  while (read < std::min(kMeasured, data.samples().size()) && elapsed.count() < kMeasuredS) {
+    data.read(data.samples()[read++].id, true);
+    elapsed = Clock::now() - begin;
+  }
+  say("dflop: reading and decoding: {:.3g} samples/s on one thread of this machine, the mean of the first {} "
+      "(train --data-threads)\n",
+      static_cast<double>(read) / elapsed.count(), read);
+}
+
+std::vector<Sample> check_shards(FolderCheck& check, const ModelSpec& model, const Values& values) {
+  const std::int64_t allowed = read_allowed_bad(values);
+  const std::int64_t all = std::numeric_limits<std::int64_t>::max();
+  const std::int64_t decoded =
+      read_optional_integer(values, "decode", 0, all).value_or(allowed > 0 ? all : kDecoded);
+  std::shared_ptr<const Dataset> data;
   check.part("data", [&] {
-    const auto name = values["data"].as<std::string>();
-    if (!kind_of_shards(name))
-      return fmt::format("{} samples", read_samples(values, model, 0, "data", nullptr, false).size());
-    const std::shared_ptr<const Dataset> data = open_shards(values, model, "data", nullptr, false);
+    data = open_shards_to_check(values, model, decoded);
+    const std::vector<LeftOutSample>& left_out = data->left_out();
+    if (data->samples().empty() && left_out.empty())
+      refuse_input(values["data"].as<std::string>(), "has no samples");
     std::int64_t tokens = 0;
     std::int64_t longest = 0;
     for (const Sample& sample : data->samples()) {
       tokens += sample.llm_tokens;
       longest = std::max(longest, sample.llm_tokens);
     }
-    return fmt::format("{} samples, {} tokens, the longest has {}; {} left out, {} cut{}",
-                       data->samples().size(), tokens, longest, data->left_out().size(), data->cut().samples,
-                       data->left_out().empty() ? "" : "; first left out: " + data->left_out().front().why);
+    const std::int64_t opened = std::ssize(data->samples()) + std::ssize(left_out);
+    return fmt::format(
+        "{} samples, {} tokens, the longest has {}; {} left out, {} cut{}; pictures and sounds of {} decoded",
+        data->samples().size(), tokens, longest, left_out.size(), data->cut().samples,
+        left_out.empty() ? "" : "; first left out: " + left_out.front().why,
+        decoded >= opened ? "all" : fmt::format("the first {} (--decode)", decoded));
   });
+  if (!data) return {};
+  list_bad(check, data->left_out(), allowed);
+  if (!data->note().empty()) check.note("data", data->note());
+  if (data->samples().empty()) {
+    check.reject("data", "no sample is left to train on");
+  } else if (!check.rejected()) {
+    measure_reading(*data);
+  }
+  return data->samples();
+}
+
+/// Predicts how long a GPU computes for the samples.
+void predict_times(FolderCheck& check, const ModelSpec& model, const std::vector<Sample>& samples,
+                   const std::string& name) {
+  const ClusterSpec cluster = find_uniform_cluster(name);
+  const AnalyticCostModel cost(model, cluster);
+  Stage whole;
+  whole.encoder_layers = model.encoder.layers;
+  whole.front = whole.connector = model.encoder.layers > 0;
+  whole.llm_layers = model.llm.layers;
+  whole.embedding = whole.head = true;
+  whole.recomputation = Recomputation::none;
+  Seconds time{0};
+  double flop = 0;
+  for (const Sample& sample : samples) {
+    time += cost.both_passes(whole, {sample.encoder(), sample.llm()});
+    flop += model_flop(model, sample.encoder(), sample.llm()).count;
+  }
+  const double thousands = static_cast<double>(samples.size()) / 1000;
+  check.note("times",
+             fmt::format("1,000 of these samples take {:.3g} PFLOP forward and backward, and {:.3g} s of "
+                         "one {}, which is {:.2g} % of its peak",
+                         flop / thousands / 1e15, time.count() / thousands, cluster.gpu.name,
+                         100 * flop / (time.count() * cluster.gpu.peak_flop_per_s)));
+  check.note("times",
+             fmt::format("predicted for cluster {} (--cluster) without measurements; counts only compute, "
+                         "with one sample in each microbatch, all parameters trained and no "
+                         "recomputation, as if memory sufficed; the optimizer, messages and waiting come "
+                         "on top (dflop plan)",
+                         name));
+}
+
+void check_data(FolderCheck& check, const ModelSpec& model, const Values& values,
+                const std::string& cluster) {
+  const auto name = values["data"].as<std::string>();
+  if (!kind_of_shards(name)) {
+    return check.reject("data", name +
+                                    ": expected tars, a JSON list of conversations or Megatron's token ids, "
+                                    "which train reads; 'dflop data' shows the samples of records");
+  }
+  const std::vector<Sample> samples = check_shards(check, model, values);
+  if (!samples.empty()) predict_times(check, model, samples, cluster);
 }
 
 }  // namespace
 
 int run_models_check(const Values& values) {
   FolderCheck check(values["check"].as<std::string>());
+  const std::string cluster = read_text(values, "cluster").value_or(kTimesOn);
+  find_uniform_cluster(cluster);  // rejects a wrong name before the long work
   if (const std::optional<ModelSpec> model = check_config(check)) {
     check_weights(check, *model);
     check.part("processor", [&] {
@@ -204,7 +321,7 @@ int run_models_check(const Values& values) {
         fmt::format("{:.3g} GB of weights in bf16; {:.3g} GB to train them with AdamW, divided over tp, pp "
                     "and, with ZeRO-1, dp ranks; activations come on top (dflop plan)",
                     2 * parameters / 1e9, kTrainedBytes * parameters / 1e9));
-    if (values.count("data") > 0) check_data(check, *model, values);
+    if (values.count("data") > 0) check_data(check, *model, values, cluster);
   }
   print_table(check.table(), read_format(values));
   return check.rejected() ? Error(ErrorKind::input, "").exit_code() : 0;

@@ -1,4 +1,5 @@
 // dflop models --check names what is read, not read and rejected of a model folder.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -93,10 +94,79 @@ TEST_F(ModelsCheck, SaysWhyAFamilyIsRejected) {
   expect_has(findings(result)["config.json"], "LLMs with experts are not supported");
 }
 
+TEST_F(ModelsCheck, PredictsTimes) {
+  const RunResult result = check(kEmoji + "/model --data " + kEmoji + "/train.tar");
+  expect_has(findings(result)["times"], "note: 1,000 of these samples take ");
+  expect_has(findings(result)["times"], "cluster h100 (--cluster)");
+  expect_has(result.err, "samples/s on one thread of this machine, the mean of the first 32");
+  expect_has(findings(check(kEmoji + "/model --cluster a100-80g --data " + kEmoji + "/train.tar"))["times"],
+             "cluster a100-80g");
+}
+
+/// The second picture's header is whole, but its pixels are cut off.
+TEST_F(ModelsCheck, ListsBadSamples) {
+  const std::string photo = testing::read_all(std::string(DFLOP_SOURCE_DIR) + "/tests/golden/io/photo.jpg");
+  testing::write_all(sandbox.path("a.jpg"), photo);
+  testing::write_all(sandbox.path("half.jpg"), photo.substr(0, photo.size() / 2));
+  std::string lines;
+  for (const char* picture : {"a", "half", "none"}) {
+    lines += fmt::format(R"({{"image": "{}.jpg", "conversations": [{{"from": "human", "value": "<image>"}}, )"
+                         R"({{"from": "gpt", "value": "x"}}]}})"
+                         "\n",
+                         picture);
+  }
+  testing::write_all(sandbox.path("a.jsonl"), lines);
+  const std::string data = kEmoji + "/model --data " + sandbox.path("a.jsonl").string();
+  const RunResult all = check(data);
+  EXPECT_EQ(all.exit_code, 2);
+  const std::string found = findings(all)["data"];
+  expect_has(found, "read: 1 samples");
+  expect_has(found, "pictures and sounds of all decoded");
+  expect_has(found, "rejected: bad sample a.jsonl/2: ");
+  expect_has(found, "rejected: bad sample a.jsonl/3: ");
+  const std::string headers = findings(check(data + " --decode 1"))["data"];
+  expect_has(headers, "read: 2 samples");
+  expect_has(headers, "pictures and sounds of the first 1 (--decode) decoded");
+  const RunResult skipped = check(data + " --bad-samples skip:2");
+  EXPECT_EQ(skipped.exit_code, 0) << skipped.err;
+  expect_has(findings(skipped)["data"], "note: bad sample a.jsonl/2: ");
+  EXPECT_EQ(check(data + " --bad-samples skip:1").exit_code, 2);
+}
+
+/// model.safetensors is read, whatever the index next to it says.
+TEST_F(ModelsCheck, NamesBothFilesOfWeights) {
+  const std::string folder = copy_of("llama3");
+  EXPECT_EQ(findings(check(folder))["weights"].find("index"), std::string::npos);
+  testing::write_all(folder + "/model.safetensors.index.json", R"({"weight_map": {}})");
+  expect_has(findings(check(folder))["weights"],
+             "note: only model.safetensors is read, as in transformers, although there is also "
+             "model.safetensors.index.json");
+}
+
+TEST_F(ModelsCheck, SaysThatLongerPositionsAreNotUsed) {
+  const std::string folder = copy_of("llama3");
+  json config = json::parse(testing::read_all(folder + "/config.json"));
+  for (const auto& [positions, is_said] : {std::pair{131072, true}, {32768, false}}) {
+    config["max_position_embeddings"] = positions;
+    testing::write_all(folder + "/config.json", config.dump());
+    const std::string found = findings(check(folder))["config.json"];
+    expect_has(found, "sequences of at most 32768 tokens");
+    EXPECT_EQ(found.find("allows sequences of 131072 tokens") != std::string::npos, is_said) << found;
+  }
+}
+
+TEST_F(ModelsCheck, RejectsRecords) {
+  testing::write_all(sandbox.path("a.csv"), "id\n");
+  const RunResult result = check(kEmoji + "/model --data a.csv");
+  EXPECT_EQ(result.exit_code, 2) << result.err;
+  expect_has(findings(result)["data"], "rejected: a.csv: expected tars");
+}
+
 TEST_F(ModelsCheck, DataAreOnlyForChecks) {
   const RunResult result = sandbox.run("models --data x.tar");
   EXPECT_EQ(result.exit_code, 2);
   expect_has(result.err, "option '--data': applies only with --check");
+  expect_has(sandbox.run("models --decode 3").err, "option '--decode': applies only with --check");
 }
 
 }  // namespace models_check_test

@@ -27,7 +27,10 @@ inline constexpr int kMaxPatchSide = 256;
 inline constexpr int kMaxPatchDepth = 16;  // frames
 inline constexpr int kMaxMerge = 16;       // side of a square of patches
 inline constexpr int kMaxTileSide = 1 << 16;
-inline constexpr std::int64_t kConfigMaxTokens = 32768;  // the presets' value, and the maximum
+// The longest sequence of a folder's model is at most this, as in the presets, although many configs allow
+// 131,072 positions. A few very long samples would otherwise decide the memory and the balance of each step.
+// --max-tokens allows more.
+inline constexpr std::int64_t kConfigMaxTokens = 32768;
 
 /// A ConfigUse records the keys of a config.json that were read, such as "text_config.hidden_size", and the
 /// defaults that missing keys of sizes and other numbers got.

@@ -38,16 +38,18 @@ ModelSpec read_family(const Config& root, ModelFamily family) {
   return {};
 }
 
-/// Returns the max length of an LLM's sequences: from its config, but no more than the presets'. With
-/// longrope, the factors that are read hold for the original length.
+/// Returns the max length of an LLM's sequences by its config, or the presets' if it has none. With longrope,
+/// the factors that are read hold for the original length.
 std::int64_t most_positions(const Config& root) {
   Config text = root;
   for (const std::string_view inner : {"text_config", "llm_config"}) {
     if (root.has(inner)) text = root.object(inner);
   }
-  std::int64_t most = kConfigMaxTokens;
+  std::optional<std::int64_t> most;
   const auto limit = [&](const Config& config, std::string_view key) {
-    if (config.has(key)) most = std::min(most, config.at(key).integer<std::int64_t>(1));
+    if (!config.has(key)) return;
+    const auto length = config.at(key).integer<std::int64_t>(1);
+    most = std::min(most.value_or(length), length);
   };
   limit(text, "max_position_embeddings");
   for (const std::string_view key : {"rope_parameters", "rope_scaling"}) {
@@ -57,7 +59,7 @@ std::int64_t most_positions(const Config& root) {
     limit(text, "original_max_position_embeddings");
     limit(rope, "original_max_position_embeddings");
   }
-  return most;
+  return most.value_or(kConfigMaxTokens);
 }
 
 /// Returns the object that describes the trained model: in a config of Qwen2.5-Omni, which also speaks, its
@@ -195,7 +197,8 @@ ModelSpec parse_hugging_face(std::string_view json, const std::string& file, std
   ModelSpec model = read_family(root, family_of(root));
   model.llm.tied_embeddings = ties_embeddings(root, model.architecture->family, own_head);
   model.name = file;
-  model.max_tokens = most_positions(root);
+  const std::int64_t positions = most_positions(root);
+  model.max_tokens = std::min(positions, kConfigMaxTokens);
   if (model.encoder.layers > 0 && model.connector.widths.back() != model.llm.hidden) {
     root.object("vision_config").at("out_hidden_size").refuse_type("the LLM's width {}", model.llm.hidden);
   }
@@ -204,6 +207,7 @@ ModelSpec parse_hugging_face(std::string_view json, const std::string& file, std
   for (const std::string& key : unknown) refuse_misspelled(key, use, file);
   if (report != nullptr) {
     report->unknown = std::move(unknown);
+    report->positions = positions;
     report->defaults.assign(use.defaults.begin(), use.defaults.end());
   }
   return model;

@@ -20,7 +20,8 @@ inline constexpr std::int64_t kLogitsAtOnce = std::int64_t{1} << 28;
 struct ConfigReport {
   std::vector<std::string> unknown;  ///< keys that are not read and not known to have no effect on training
   std::vector<std::pair<std::string, std::string>>
-      defaults;  ///< missing keys of numbers and the values that they got
+      defaults;                ///< missing keys of numbers and the values that they got
+  std::int64_t positions = 0;  ///< the longest sequence by the config; ModelSpec::max_tokens may be lower
 };
 
 /// Reads the config.json of a model of one of the families in ModelFamily, as written by transformers 4 and
