@@ -101,7 +101,7 @@ Command models_command() {
 same form as the files in experiments/presets/models: give its path. docs/own-files.md explains its keys.
 --check reads a folder as train does, but computes nothing: it prints what is read, not read and rejected of the
 config, weights, processor and tokenizer and, with --data, of training data. It then lists bad samples, predicts
-compute times and, on standard error, says how fast one thread reads. Exit code 2 if something is rejected.)",
+compute times on a GPU of --cluster and, on standard error, says how fast one thread reads. Exit code 2 if something is rejected.)",
       .example = "dflop models",
       .run = run_models,
   };
@@ -110,8 +110,8 @@ compute times and, on standard error, says how fast one thread reads. Exit code 
       {{"check", text("DIR").common(), "model folder to check"},
        {"decode", whole("N"),
         "decode the pictures and sounds of the first N conversations of --data; default: 1,000, or all with "
-        "--bad-samples skip"},
-       {"cluster", text("NAME|FILE"), "cluster for whose GPUs times are predicted; default: h100"}});
+        "--bad-samples skip"}});
+  add_cluster_option(command.options, text("NAME|FILE", "h100"));
   add_data_option(command.options, text("FILE|DIR"));
   return command;
 }

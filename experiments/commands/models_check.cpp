@@ -35,12 +35,11 @@
 namespace dflop {
 namespace {
 
-constexpr std::size_t kNamed = 5;         // keys or tensors that a line names
-constexpr std::size_t kListed = 20;       // bad samples that get a row each
-constexpr std::int64_t kDecoded = 1000;   // samples whose media are decoded without --decode
-constexpr std::size_t kMeasured = 32;     // samples with which reading is measured, at most
-constexpr double kMeasuredS = 2;          // and for how long
-constexpr const char* kTimesOn = "h100";  // cluster of predicted times without --cluster
+constexpr std::size_t kNamed = 5;        // keys or tensors that a line names
+constexpr std::size_t kListed = 20;      // bad samples that get a row each
+constexpr std::int64_t kDecoded = 1000;  // samples whose media are decoded without --decode
+constexpr std::size_t kMeasured = 32;    // samples with which reading is measured, at most
+constexpr double kMeasuredS = 2;         // and for how long
 
 /// Returns "a, b and 3 more".
 std::string some_of(const std::vector<std::string>& names) {
@@ -275,12 +274,13 @@ void predict_times(FolderCheck& check, const ModelSpec& model, const std::vector
                          "one {}, which is {:.2g} % of its peak",
                          flop / thousands / 1e15, time.count() / thousands, cluster.gpu.name,
                          100 * flop / (time.count() * cluster.gpu.peak_flop_per_s)));
-  check.note("times",
-             fmt::format("predicted for cluster {} (--cluster) without measurements; counts only compute, "
-                         "with one sample in each microbatch, all parameters trained and no "
-                         "recomputation, as if memory sufficed; the optimizer, messages and waiting come "
-                         "on top (dflop plan)",
-                         name));
+  check.note(
+      "times",
+      fmt::format("predicted by the analytic cost model for cluster {} (--cluster); counts only compute, "
+                  "with one sample in each microbatch, all parameters trained and no "
+                  "recomputation, as if memory sufficed; the optimizer, messages and waiting come "
+                  "on top (dflop plan)",
+                  name));
 }
 
 void check_data(FolderCheck& check, const ModelSpec& model, const Values& values,
@@ -299,7 +299,7 @@ void check_data(FolderCheck& check, const ModelSpec& model, const Values& values
 
 int run_models_check(const Values& values) {
   FolderCheck check(values["check"].as<std::string>());
-  const std::string cluster = read_text(values, "cluster").value_or(kTimesOn);
+  const std::string cluster = values["cluster"].as<std::string>();
   find_uniform_cluster(cluster);  // rejects a wrong name before the long work
   if (const std::optional<ModelSpec> model = check_config(check)) {
     check_weights(check, *model);
