@@ -19,3 +19,10 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(CBC REQUIRED IMPORTED_TARGET cbc osi-clp)
 pkg_check_modules(WEBP REQUIRED IMPORTED_TARGET libwebp)
 pkg_check_modules(SOXR REQUIRED IMPORTED_TARGET soxr)
+
+# Video files are read with FFmpeg's libraries, if installed: Debian's libavformat-dev, libavcodec-dev, libavutil-dev and
+# libswscale-dev. They pull in 150 packages, so ./dev does not install them.
+option(DFLOP_FFMPEG "Read video files with FFmpeg's libraries, if installed" ON)
+if(DFLOP_FFMPEG)
+  pkg_check_modules(FFMPEG IMPORTED_TARGET libavformat>=59 libavcodec>=59 libavutil>=57 libswscale>=6)
+endif()

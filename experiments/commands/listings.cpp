@@ -23,7 +23,7 @@ std::int64_t llm_parameters(const ModelSpec& model) {
 int run_models(const Values& values) {
   if (values.count("check") > 0) return run_models_check(values);
   for (const char* option :
-       {"data", "media-root", "bad-samples", "bad-samples-out", "chat", "decode", "cluster"}) {
+       {"data", "media-root", "exif", "bad-samples", "bad-samples-out", "chat", "decode", "cluster"}) {
     if (values.count(option) > 0 && !values[option].defaulted())
       refuse_option(option, "applies only with --check");
   }

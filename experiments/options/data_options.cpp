@@ -89,6 +89,12 @@ BadSamples read_bad_samples(const Values& values) {
   return bad;
 }
 
+ExifRule read_exif(const Values& values) {
+  const std::string name = read_text(values, "exif").value_or("upright");
+  require_one_of("exif", names_of(all_of<ExifRule>()), name);
+  return *from_string<ExifRule>(name);
+}
+
 /// Appends a line of JSON for each sample that is left out of the data set of an option.
 void append_left_out(std::string& lines, const std::string& option,
                      const std::vector<LeftOutSample>& left_out) {
@@ -149,6 +155,9 @@ DatasetOptions read_dataset_options(const Values& values, const ModelSpec& model
       refuse_option("media-root", "applies only to JSON lists, but " + name + " is none");
     options.media_root = *root;
   }
+  options.exif = read_exif(values);
+  if (options.exif != ExifRule::upright && !has_data_of(values, DataKind::conversations))
+    refuse_option("exif", "applies only to conversations, but " + name + " has token ids");
   options.skip_bad = read_bad_samples(values).skip;
   if (options.skip_bad && !has_data_of(values, DataKind::conversations))
     refuse_option("bad-samples", "applies only to conversations, but " + name + " has token ids");
@@ -246,6 +255,7 @@ void refuse_options_of_shards(const Values& values, const std::string& file) {
     refuse("sequence-length", "token ids");
   if (values.count("chat") > 0 && !has_conversations) refuse("chat", "conversations");
   if (values.count("media-root") > 0 && !has_list(values)) refuse("media-root", "JSON lists");
+  if (read_exif(values) != ExifRule::upright && !has_conversations) refuse("exif", "conversations");
   if (read_bad_samples(values).skip && !has_conversations) refuse("bad-samples", "conversations");
   if (values.count("bad-samples-out") > 0 && !has_conversations && !has_data_of(values, DataKind::token_ids))
     refuse("bad-samples-out", "conversations");
@@ -290,6 +300,8 @@ std::shared_ptr<const Dataset> open_shards(const Values& values, const ModelSpec
         left_out.size() == 1 ? "it" : "them", bad > 0 ? fmt::format(" ({} bad)", bad) : "",
         left_out.front().why);
   }
+  if (!data->assumption().empty() && notes)
+    say_once(fmt::format("dflop: note: assumes {}\n", data->assumption()));
   if (data->samples().empty()) {
     throw Error(
         ErrorKind::input,
@@ -305,6 +317,7 @@ std::shared_ptr<const Dataset> open_shards(const Values& values, const ModelSpec
       origin->assumptions.push_back(text);
     if (const std::int64_t bad = count_bad(data->left_out()); bad > 0)
       origin->assumptions.push_back(fmt::format("{} bad samples left out (--bad-samples)", bad));
+    if (!data->assumption().empty()) origin->assumptions.push_back(data->assumption());
   }
   return data;
 }

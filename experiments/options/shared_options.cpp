@@ -24,7 +24,10 @@ void add_data_option(Options& options, const ValueKind& kind) {
         "folder, WebDataset tars (a folder, or a pattern such as shard-{000..099}.tar), a JSON list of conversations "
         "(.jsonl, or a .json array) or Megatron's .idx with the .bin of the same name"},
        {"media-root", text("DIR"),
-        "folder of the pictures and sounds that a JSON list names by relative paths; default: the list's folder"},
+        "folder of the media that a JSON list names by relative paths; default: the list's folder"},
+       {"exif", text("upright|ignore", "upright"),
+        "what to do with the EXIF orientation of pictures and the rotation of videos; upright: turn them by it; ignore: "
+        "use them as stored"},
        {"bad-samples", text("stop|skip[:N]", "stop"),
         "what to do with a conversation that cannot be read, decoded or fitted to the model; stop: end with an error; "
         "skip: leave it out, or end if there are more than N; decodes all pictures and sounds once at the start"},

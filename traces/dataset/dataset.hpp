@@ -14,6 +14,7 @@
 #include "core/model.hpp"
 #include "core/sample.hpp"
 #include "traces/dataset/sample_content.hpp"
+#include "traces/media/image.hpp"
 
 namespace dflop {
 
@@ -41,6 +42,8 @@ class Dataset {
   const SampleCut& cut() const { return cut_; }
   /// Returns a note for users about how the data are read; empty if there is none.
   const std::string& note() const { return note_; }
+  /// Returns what is assumed about the data because they do not say it; empty if nothing is.
+  const std::string& assumption() const { return assumption_; }
 
   /// Returns a fingerprint of the files and of the samples' places in them.
   virtual std::string fingerprint() const = 0;
@@ -60,6 +63,7 @@ class Dataset {
   std::vector<LeftOutSample> left_out_;
   SampleCut cut_;
   std::string note_;
+  std::string assumption_;
 };
 
 /// DatasetOptions choose how to read a data set that can be read in several ways.
@@ -75,6 +79,7 @@ struct DatasetOptions {
   std::optional<std::size_t> decoded = {};
   /// Called with the numbers of opened conversations and of all, by one thread at a time; may be empty.
   std::function<void(std::int64_t done, std::int64_t total)> progress = {};
+  ExifRule exif = ExifRule::upright;  ///< whether pictures and videos are turned upright
 };
 
 /// Opens the named data set, in the form in which `model` reads it. @pre kind_of_shards() knows the name

@@ -5,9 +5,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/model.hpp"
 #include "traces/dataset/media.hpp"
+#include "traces/dataset/video_source.hpp"
 #include "traces/media/model_processor.hpp"
 
 namespace dflop {
@@ -19,6 +21,13 @@ struct MediumFile {
   bool is_alone = true;  ///< whether it is the only picture of its sample
 };
 
+/// A MediumPart is a run of a medium's tokens, and the words that the family puts before it: Qwen3-VL writes
+/// the time before each slot of a video.
+struct MediumPart {
+  std::string words;
+  MediumContent content;
+};
+
 /// An UntakenLength is thrown for a sound that is too short or too long for the encoder.
 struct UntakenLength {
   std::string why;
@@ -27,7 +36,7 @@ struct UntakenLength {
 class MediaReader {
  public:
   /// Reads the settings of the model's processor. @throws what read_model_processor() throws
-  MediaReader(const ModelSpec& model, const std::string& folder);
+  MediaReader(const ModelSpec& model, const std::string& folder, ExifRule exif = ExifRule::upright);
 
   /// Decodes a file. @throws Error (input) that names a damaged or unsupported file; UntakenLength
   MediumContent read(const MediumFile& file) const;
@@ -39,6 +48,13 @@ class MediaReader {
   /// damaged
   void check(const MediumFile& file) const;
 
+  /// Reads a video: its frames by the family's rule or, if `values` is false, only its headers.
+  /// @throws Error (input) that names the video or frame for damage, for frames of different sizes, and for a
+  /// model that takes no videos, or in a form that is not supported
+  std::vector<MediumPart> video(const VideoSource& video, bool values) const;
+  /// Decodes the frames of a video without making the encoder's input. @throws what video() throws
+  void check_video(const VideoSource& video) const;
+
  private:
   MediumContent make(const MediumFile& file, bool values) const;
 
@@ -47,6 +63,7 @@ class MediaReader {
   ModelSpec model_;
   ModelProcessor processor_;
   std::optional<MelOptions> second_;  ///< for sounds, if the model also takes pictures
+  ExifRule exif_;
 };
 
 }  // namespace dflop

@@ -11,7 +11,7 @@
 
 namespace dflop {
 
-/// A StoredMedium says where the bytes of a picture or sound file are stored.
+/// A StoredMedium says where the bytes of a picture, sound or video file, or of a video's frames, are stored.
 struct StoredMedium {
   static constexpr std::uint64_t kToEnd = ~std::uint64_t{0};
 
@@ -19,7 +19,9 @@ struct StoredMedium {
   std::string file;          ///< which has the bytes
   std::uint64_t offset = 0;  ///< in the file
   std::uint64_t size = kToEnd;
-  std::string hint;  ///< for the error if the file cannot be opened; may be empty
+  std::string hint;                       ///< for the error if the file cannot be opened; may be empty
+  std::vector<StoredMedium> frames = {};  ///< a video's frames as pictures; then there is no file
+  double fps = 0;                         ///< of a video's frames as pictures; 0: not given
 };
 
 /// A StoredSample is a conversation with its media.

@@ -1,7 +1,7 @@
 #include "traces/dataset/shard_data.hpp"
 
 #include <algorithm>
-#include <array>
+#include <atomic>
 #include <filesystem>
 #include <mutex>
 #include <optional>
@@ -10,17 +10,14 @@
 #include "core/refuse.hpp"
 #include "core/support/parallel.hpp"
 #include "core/support/random.hpp"
-#include "traces/text/readable_file.hpp"
+#include "traces/dataset/stored_file.hpp"
+#include "traces/dataset/video_source.hpp"
 #include "traces/tokens/chat_template.hpp"
 
 namespace dflop {
 namespace {
 
-constexpr std::uint64_t kMaxMediumBytes = std::uint64_t{1} << 30;
 constexpr std::size_t kIndexed = 64;  // samples that a thread indexes at a time
-// A picture's headers usually fit in the first number of bytes. With color profiles and thumbnails they take
-// up to the second number, or more.
-constexpr std::array<std::uint64_t, 2> kPictureHeaders = {16 * 1024, 256 * 1024};
 
 /// A NothingToTrain is thrown if a sample's media or all its answers are beyond the model's longest sequence,
 /// or if it has no answer.
@@ -74,6 +71,26 @@ std::string_view media_family(const ModelSpec& model) {
   return "";
 }
 
+/// Returns a conversation in which each medium is replaced by its parts, with the words before them.
+Conversation with_parts(Conversation conversation, std::span<const std::vector<MediumPart>> parts) {
+  std::size_t next = 0;  // medium
+  for (ChatTurn& turn : conversation.turns) {
+    ChatTurn whole = turn;
+    whole.words = {turn.words.front()};
+    whole.media.clear();
+    for (std::size_t m = 0; m < turn.media.size(); ++m) {
+      for (const MediumPart& part : parts[next++]) {
+        whole.words.back() += part.words;
+        whole.media.push_back(turn.media[m]);
+        whole.words.emplace_back();
+      }
+      whole.words.back() += turn.words[m + 1];
+    }
+    turn = std::move(whole);
+  }
+  return conversation;
+}
+
 }  // namespace
 
 UsualChatForm usual_chat_form(const ModelSpec& model, std::string_view chat_template) {
@@ -117,7 +134,8 @@ std::string_view chosen_form(const ModelSpec& model, const std::string& folder, 
 ShardData::ShardData(const ModelSpec& model, const std::string& folder, const std::string& shards,
                      const DatasetOptions& options)
     : model_(model),
-      media_(model, folder),
+      exif_(options.exif),
+      media_(model, folder, options.exif),
       tokenizer_(folder + "/tokenizer.json"),
       chat_(tokenizer_, chosen_form(model, folder, options.chat_form, note_), media_family(model)) {
   Architecture& of = *model_.architecture;
@@ -142,6 +160,7 @@ ShardData::ShardData(const ModelSpec& model, const std::string& folder, const st
   const std::size_t decoded = options.decoded.value_or(options.skip_bad ? all.size() : 0);
   std::mutex opening;
   std::size_t opened = 0;
+  std::atomic<std::int64_t> assumed{0};
   parallel_for((all.size() + kIndexed - 1) / kIndexed, [&](std::size_t piece) {
     std::unique_ptr<WordCache> cache = take_cache();
     const std::size_t end = std::min(all.size(), (piece + 1) * kIndexed);
@@ -150,10 +169,14 @@ ShardData::ShardData(const ModelSpec& model, const std::string& folder, const st
       const std::string& id = all[i]->first;
       try {
         const Depth depth = i < decoded ? Depth::checked : Depth::shape;
-        const SampleContent content = make(place.sample, depth, *cache, &place.length);
+        Made made;
+        const SampleContent content = make(place.sample, depth, *cache, &made);
+        place.length = made.length;
         place.trained = dflop::trained_tokens(content.tokens);
         if (place.trained == 0) throw NothingToTrain{id + ": has no token to train on"};
         found[i] = shape_of(model_, id, content);
+        if (made.has_video) found[i]->modality = Modality::video;
+        if (made.assumes_rate) ++assumed;
       } catch (const NothingToTrain& problem) {
         left_out.add(i, {id, problem.why, false});
       } catch (const UntakenLength& problem) {
@@ -170,6 +193,12 @@ ShardData::ShardData(const ModelSpec& model, const std::string& folder, const st
     options.progress(static_cast<std::int64_t>(opened), std::ssize(all));
   });
   left_out_ = left_out.take();
+  if (assumed > 0) {
+    assumption_ = fmt::format(
+        "{} frames per second in the videos of {} samples without key 'fps' or 'sample_fps', whose frames are "
+        "pictures",
+        kUsualFrameRate, assumed.load());
+  }
   cut_.longest = model_.max_tokens;
   for (std::size_t i = 0; i < found.size(); ++i) {
     if (!found[i]) continue;
@@ -207,53 +236,71 @@ void ShardData::check_tokens() const {
 }
 
 std::string ShardData::fingerprint() const {
-  return source_->fingerprint();
+  const std::string print = source_->fingerprint();
+  return exif_ == ExifRule::upright ? print : print + " without EXIF";
 }
 
 MediumContent ShardData::read_medium(const StoredMedium& stored, bool is_alone, Depth depth) const {
-  std::string bytes;
-  MediumFile medium{{}, stored.place, is_alone};
-  try {
-    const ReadableFile file(stored.file);
-    const std::uint64_t whole = stored.size == StoredMedium::kToEnd ? file.size() : stored.size;
-    if (stored.size == StoredMedium::kToEnd && whole > kMaxMediumBytes)
-      refuse_input(stored.place, "expected a file of at most {} bytes, found {}", kMaxMediumBytes, whole);
-    const auto read = [&](std::uint64_t size) {
-      bytes.resize(size);
-      file.read(stored.offset, bytes.data(), size);
-      medium.bytes = bytes;
-    };
-    for (const std::uint64_t size : kPictureHeaders) {
-      if (depth != Depth::shape || whole <= size) break;
-      read(size);
-      if (!begins_as_picture(bytes)) break;
-      try {
-        return media_.shape(medium);
-      } catch (const Error&) {  // cut off or damaged; more bytes will tell
-      }
-    }
-    read(whole);
-  } catch (const Error& error) {
-    if (error.context() == stored.place) throw;
-    throw Error(error.kind(), error.message() + stored.hint, stored.place);
-  }
-  if (depth == Depth::values) return media_.read(medium);
-  MediumContent content = media_.shape(medium);  // rejects sounds that are too long before they are decoded
-  if (depth == Depth::checked) media_.check(medium);
+  const StoredFile file(stored);
+  const auto shape = [&](const std::string& bytes) { return media_.shape({bytes, stored.place, is_alone}); };
+  if (depth == Depth::shape) return file.of_headers(shape);
+  const std::string bytes = file.read(file.size());
+  if (depth == Depth::values) return media_.read({bytes, stored.place, is_alone});
+  MediumContent content = shape(bytes);  // rejects sounds that are too long before they are decoded
+  media_.check({bytes, stored.place, is_alone});
   return content;
 }
 
-SampleContent ShardData::make(std::size_t sample, Depth depth, WordCache& cache, std::int64_t* length) const {
+std::vector<MediumPart> ShardData::read_video(const StoredMedium& stored, Depth depth) const {
+  const std::unique_ptr<const VideoSource> video = open_video(stored, exif_);
+  std::vector<MediumPart> parts = media_.video(*video, depth == Depth::values);
+  if (depth == Depth::checked) media_.check_video(*video);
+  return parts;
+}
+
+void ShardData::check_video_token(const std::string& where) const {
+  const std::string_view token = media_family(model_) == "llava-ov" ? "<video>" : "<|video_pad|>";
+  const std::int64_t expected = model_.architecture->video_token;
+  const std::optional<std::int32_t> id = tokenizer_.id_of(token);
+  if (expected >= 0 && id && *id == expected) return;
+  refuse_input(
+      where,
+      "has a video, so {} must have token '{}' with the id in config.json's 'video_token_id', {}: found {}",
+      tokenizer_.file(), token, expected < 0 ? "which it lacks" : std::to_string(expected),
+      id ? std::to_string(*id) : "none");
+}
+
+SampleContent ShardData::make(std::size_t sample, Depth depth, WordCache& cache, Made* made) const {
   const std::string where = source_->place(sample);
-  const StoredSample stored = source_->read(sample);
+  StoredSample stored = source_->read(sample);
+  const std::vector<ChatMedium> kinds = stored.conversation.media();
+  const bool has_video = std::ranges::find(kinds, ChatMedium::video) != kinds.end();
+  const bool has_others = std::ranges::count(kinds, ChatMedium::video) + 1 != std::ssize(kinds);
+  std::vector<std::vector<MediumPart>> parts;
+  for (std::size_t m = 0; m < kinds.size(); ++m) {
+    const StoredMedium& medium = stored.media[m];
+    if (kinds[m] == ChatMedium::video) {
+      parts.push_back(read_video(medium, depth));
+      if (made != nullptr && medium.fps == 0 && !medium.frames.empty()) made->assumes_rate = true;
+    } else {
+      parts.emplace_back().push_back({"", read_medium(medium, !has_others, depth)});
+    }
+  }
+  if (has_video) check_video_token(where);
   std::vector<MediumContent> media;
   std::vector<std::int64_t> counts;
-  for (const StoredMedium& medium : stored.media) {
-    media.push_back(read_medium(medium, stored.media.size() == 1, depth));
-    counts.push_back(media.back().tokens);
+  stored.conversation = with_parts(std::move(stored.conversation), parts);
+  for (std::vector<MediumPart>& of_one : parts) {
+    for (MediumPart& part : of_one) {
+      counts.push_back(part.content.tokens);
+      media.push_back(std::move(part.content));
+    }
   }
   ChatTokens tokens = chat_.encode(stored.conversation, counts, cache, where);
-  if (length != nullptr) *length = std::ssize(tokens.ids);
+  if (made != nullptr) {
+    made->length = std::ssize(tokens.ids);
+    made->has_video = has_video;
+  }
   if (model_.max_tokens > 0 && std::ssize(tokens.ids) > model_.max_tokens) {
     try {
       tokens.cut(static_cast<std::size_t>(model_.max_tokens), where);

@@ -1,5 +1,5 @@
-// ShardData is a Dataset of conversations with pictures or sounds, in WebDataset tars or JSON lists, as one
-// model reads them.
+// ShardData is a Dataset of conversations with pictures, sounds or videos, in WebDataset tars or JSON lists,
+// as one model reads them.
 #pragma once
 
 #include <cstdint>
@@ -64,11 +64,21 @@ class ShardData final : public Dataset {
   /// that is possible; or their values.
   enum class Depth : std::uint8_t { shape, checked, values };
 
-  /// Makes a sample. `length`, if not null, receives its number of tokens before a cut.
-  SampleContent make(std::size_t sample, Depth depth, WordCache& cache, std::int64_t* length = nullptr) const;
+  /// A Made sample is known to have these properties after make().
+  struct Made {
+    std::int64_t length = 0;  ///< tokens before a cut
+    bool has_video = false;
+    bool assumes_rate = false;  ///< the frame rate of a video is not given
+  };
+
+  /// Makes a sample. `made`, if not null, receives its properties.
+  SampleContent make(std::size_t sample, Depth depth, WordCache& cache, Made* made = nullptr) const;
   /// Reads a medium. For the shape of a picture it reads only the first bytes, enough to find the picture's
   /// size.
   MediumContent read_medium(const StoredMedium& stored, bool is_alone, Depth depth) const;
+  std::vector<MediumPart> read_video(const StoredMedium& stored, Depth depth) const;
+  /// Rejects a video if its token in the tokenizer is not the token in config.json.
+  void check_video_token(const std::string& where) const;
   /// Takes an idle cache or makes one. @see give_back()
   std::unique_ptr<WordCache> take_cache() const;
   void give_back(std::unique_ptr<WordCache> cache) const;
@@ -76,6 +86,7 @@ class ShardData final : public Dataset {
   void check_tokens() const;
 
   ModelSpec model_;
+  ExifRule exif_;
   MediaReader media_;
   Tokenizer tokenizer_;
   ChatTokenizer chat_;

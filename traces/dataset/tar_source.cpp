@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 #include <span>
 #include <utility>
@@ -21,6 +22,15 @@ std::string_view last_extension(const TarMember& member) {
 bool is_picture(const TarMember& member) {
   const std::string_view kind = last_extension(member);
   return kind == "jpg" || kind == "jpeg" || kind == "png" || kind == "webp";
+}
+
+bool is_video(const TarMember& member) {
+  constexpr std::string_view kVideos[] = {"mp4", "webm", "mkv", "avi", "mov", "m4v"};
+  return std::ranges::find(kVideos, last_extension(member)) != std::end(kVideos);
+}
+
+ChatMedium medium_of(const TarMember& member) {
+  return is_picture(member) ? ChatMedium::image : is_video(member) ? ChatMedium::video : ChatMedium::audio;
 }
 
 /// Opens files in parallel, because opening reads a header for each member and waits for disk or network.
@@ -44,13 +54,13 @@ std::string number_of(const TarMember& member) {
   return fmt::format("{:08}:{}", significant.size(), significant);
 }
 
-/// Returns pictures and sounds sorted by their numbers, because tars are often written in name order, in
-/// which .10.jpg precedes .2.jpg. Without numbers, tar order is kept.
+/// Returns pictures, videos and sounds sorted by their numbers, because tars are often written in name order,
+/// in which .10.jpg precedes .2.jpg. Without numbers, tar order is kept.
 /// @throws Error (input) if the order is ambiguous: for equal numbers, and if only some media have one
 std::vector<TarMember> media_of(const TarSample& sample, const std::string& where) {
   std::vector<TarMember> media;
   for (const TarMember& member : sample.members) {
-    if (is_picture(member) || last_extension(member) == "wav") media.push_back(member);
+    if (is_picture(member) || is_video(member) || last_extension(member) == "wav") media.push_back(member);
   }
   std::stable_sort(media.begin(), media.end(),
                    [](const TarMember& a, const TarMember& b) { return number_of(a) < number_of(b); });
@@ -58,7 +68,7 @@ std::vector<TarMember> media_of(const TarSample& sample, const std::string& wher
     const std::string before = number_of(media[m - 1]);
     const std::string number = number_of(media[m]);
     if (number.empty() || (!before.empty() && before != number)) continue;
-    refuse_input(where, "expected pictures and sounds with a number each, .0.jpg, .1.jpg, found .{} and .{}",
+    refuse_input(where, "expected media with a number each, .0.jpg, .1.jpg, found .{} and .{}",
                  media[m - 1].extension, media[m].extension);
   }
   return media;
@@ -69,15 +79,12 @@ struct UnreadKind {
   std::string_view extension;
   std::string_view expected;
 };
-constexpr std::string_view kFrames =
-    "a video's frames as pictures .0.jpg, .1.jpg and so on, with an <image> for each in the text";
 constexpr std::string_view kPicture = "a picture as .jpg, .png or .webp";
 constexpr std::string_view kSound = "a sound as .wav";
-constexpr UnreadKind kUnreadKinds[] = {
-    {"mp4", kFrames},   {"webm", kFrames},  {"mkv", kFrames},  {"avi", kFrames},  {"mov", kFrames},
-    {"m4v", kFrames},   {"gif", kPicture},  {"bmp", kPicture}, {"tif", kPicture}, {"tiff", kPicture},
-    {"heic", kPicture}, {"avif", kPicture}, {"mp3", kSound},   {"flac", kSound},  {"ogg", kSound},
-    {"opus", kSound},   {"m4a", kSound},    {"aac", kSound}};
+constexpr UnreadKind kUnreadKinds[] = {{"gif", kPicture},  {"bmp", kPicture},  {"tif", kPicture},
+                                       {"tiff", kPicture}, {"heic", kPicture}, {"avif", kPicture},
+                                       {"mp3", kSound},    {"flac", kSound},   {"ogg", kSound},
+                                       {"opus", kSound},   {"m4a", kSound},    {"aac", kSound}};
 
 /// Rejects a sample whose conversation has placeholders but that has no supported media for them.
 [[noreturn]] void refuse_media(const TarSample& sample, const std::string& where,
@@ -88,14 +95,16 @@ constexpr UnreadKind kUnreadKinds[] = {
       refuse_input(where + ", ." + member.extension, "is of an unsupported kind: expected {}", kind.expected);
     }
   }
-  if (std::find(wanted.begin(), wanted.end(), ChatMedium::video) != wanted.end())
-    refuse_input(where, "has <video> in its text, but videos are not supported: expected {}", kFrames);
+  const bool has_video = std::find(wanted.begin(), wanted.end(), ChatMedium::video) != wanted.end();
   refuse_input(
-      where, "expected {} pictures and sounds, one for each placeholder in the conversation, found {}{}",
+      where,
+      "expected {} pictures, videos and sounds, one for each placeholder in the conversation, found {}{}",
       wanted.size(), found,
-      wanted.empty() ? ": a placeholder is <image> or <audio> in a text, or {\"type\": \"image\"} in a "
-                       "list"
-                     : "");
+      wanted.empty()
+          ? ": a placeholder is <image>, <video> or <audio> in a text, or {\"type\": \"image\"} in a "
+            "list"
+      : has_video ? "; pictures are the frames of a video only if its <video> is the only placeholder"
+                  : "");
 }
 
 }  // namespace
@@ -118,18 +127,29 @@ StoredSample TarSource::read(std::size_t number) const {
   if (json == nullptr)
     refuse_input(where, "expected a member .json with the conversation, found none{}",
                  sample.hint_of_dots("json"));
-  StoredSample stored{parse_conversation(tar.read(*json), where), {}};
+  const std::string text = tar.read(*json);
+  StoredSample stored{parse_conversation(text, where), {}};
   const std::vector<ChatMedium> wanted = stored.conversation.media();
   const std::vector<TarMember> members = media_of(sample, where);
-  const bool has_video = std::find(wanted.begin(), wanted.end(), ChatMedium::video) != wanted.end();
-  if (has_video || wanted.size() != members.size()) refuse_media(sample, where, wanted, members.size());
+  const auto stored_member = [&](const TarMember& member) {
+    return StoredMedium{where + ", ." + member.extension, tar.path(), member.offset, member.size, ""};
+  };
+  const bool has_one_video = wanted.size() == 1 && wanted.front() == ChatMedium::video;
+  if (has_one_video && !members.empty() && std::ranges::all_of(members, is_picture)) {
+    StoredMedium video;
+    video.place = where + ", its video";
+    video.fps = parse_frame_rate(text, where);
+    std::ranges::transform(members, std::back_inserter(video.frames), stored_member);
+    stored.media.push_back(std::move(video));
+    return stored;
+  }
+  if (wanted.size() != members.size()) refuse_media(sample, where, wanted, members.size());
   for (std::size_t m = 0; m < members.size(); ++m) {
-    const TarMember& member = members[m];
-    const std::string medium = where + ", ." + member.extension;
-    const ChatMedium expected = is_picture(member) ? ChatMedium::image : ChatMedium::audio;
-    if (wanted[m] != expected)
-      refuse_input(medium, "stands where the conversation has a placeholder for a {}", to_string(wanted[m]));
-    stored.media.push_back({medium, tar.path(), member.offset, member.size, ""});
+    stored.media.push_back(stored_member(members[m]));
+    if (wanted[m] != medium_of(members[m])) {
+      refuse_input(stored.media.back().place, "stands where the conversation has a placeholder for a {}",
+                   to_string(wanted[m]));
+    }
   }
   return stored;
 }

@@ -9,11 +9,13 @@
 
 namespace dflop {
 
-/// A PictureFile holds the bytes of a picture file, its name for errors, and the max number of pixels.
+/// A PictureFile holds the bytes of a picture file, its name for errors, the max number of pixels, and the
+/// use of its EXIF orientation.
 struct PictureFile {
   std::string_view bytes;
   const std::string& name;
   std::int64_t most_pixels = kMaxPixels;
+  ExifRule exif = ExifRule::upright;
 };
 
 RgbImage decode_jpeg(const PictureFile& file);

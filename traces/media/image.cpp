@@ -64,12 +64,14 @@ bool begins_as_picture(std::string_view bytes) {
                      [&](const ImageCodec& codec) { return codec.reads(bytes); });
 }
 
-RgbImage decode_image(std::string_view bytes, const std::string& file, std::int64_t most_pixels) {
-  return codec_of(bytes, file).decode({bytes, file, most_pixels});
+RgbImage decode_image(std::string_view bytes, const std::string& file, std::int64_t most_pixels,
+                      ExifRule exif) {
+  return codec_of(bytes, file).decode({bytes, file, most_pixels, exif});
 }
 
-ImageSize image_size(std::string_view bytes, const std::string& file, std::int64_t most_pixels) {
-  return codec_of(bytes, file).size({bytes, file, most_pixels});
+ImageSize image_size(std::string_view bytes, const std::string& file, std::int64_t most_pixels,
+                     ExifRule exif) {
+  return codec_of(bytes, file).size({bytes, file, most_pixels, exif});
 }
 
 }  // namespace dflop

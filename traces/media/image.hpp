@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/names.hpp"
 #include "core/sample.hpp"
 
 namespace dflop {
@@ -23,23 +24,33 @@ struct RgbImage {
 /// pictures that are made to exhaust memory.
 inline constexpr std::int64_t kMaxPixels = 178'956'970;
 
+/// An ExifRule says whether pictures are turned upright by their EXIF orientation, as transformers'
+/// load_image() does, or decoded as stored, as Pillow's Image.open() does.
+enum class ExifRule : std::uint8_t { upright, ignore };
+
+template <>
+inline constexpr NameTable<ExifRule, 2> kNames<ExifRule> = {
+    {{ExifRule::upright, "upright"}, {ExifRule::ignore, "ignore"}}};
+
 /// Returns whether `bytes` begin like a file of a format that decode_image() reads.
 bool begins_as_picture(std::string_view bytes);
 
 /// Decodes a JPEG, PNG or WebP file, recognized by its first bytes, and turns it upright by its EXIF
-/// orientation. Gray becomes three equal channels. CMYK and YCCK are read in Adobe's inverted form and
-/// converted to RGB by multiplication. Alpha is dropped. Channels of 16 bits lose their lower 8 bits, but
-/// 16-bit gray is clipped at 255, as in Pillow. `file` is named in errors.
+/// orientation unless `exif` says otherwise. Gray becomes three equal channels. CMYK and YCCK are read in
+/// Adobe's inverted form and converted to RGB by multiplication. Alpha is dropped. Channels of 16 bits lose
+/// their lower 8 bits, but 16-bit gray is clipped at 255, as in Pillow. `file` is named in errors.
 /// @throws Error (input) for other formats, more than `most_pixels`, kinds of JPEG that Pillow rejects (12
 /// bits, lossless) or nobody writes (arithmetic coding, over 100 scans), and damage: a truncated file, a
 /// wrong checksum, invalid codes, an animation. The error's offset is the reader's position when it found the
 /// problem. The size of a JPEG or PNG file bounds the memory: neither decodes to more pixels than its coding
 /// could hold. A WebP file of one color may be tiny, so only `most_pixels` bounds its memory.
-RgbImage decode_image(std::string_view bytes, const std::string& file, std::int64_t most_pixels = kMaxPixels);
+RgbImage decode_image(std::string_view bytes, const std::string& file, std::int64_t most_pixels = kMaxPixels,
+                      ExifRule exif = ExifRule::upright);
 
 /// Returns the size of the picture that decode_image() gives. Reads only the headers, so `bytes` may end
 /// where the pixels begin, except in WebP files with EXIF data, which are behind the pixels.
 /// @throws Error (input) for those errors of decode_image() that the headers show.
-ImageSize image_size(std::string_view bytes, const std::string& file, std::int64_t most_pixels = kMaxPixels);
+ImageSize image_size(std::string_view bytes, const std::string& file, std::int64_t most_pixels = kMaxPixels,
+                     ExifRule exif = ExifRule::upright);
 
 }  // namespace dflop

@@ -91,6 +91,7 @@ class JpegReader {
 
   /// Returns the orientation in the header, before decoding ends. @pre read_header()
   Orientation orientation() const {
+    if (file_.exif == ExifRule::ignore) return {};
     std::string_view xmp;
     for (jpeg_saved_marker_ptr marker = state_.marker_list; marker != nullptr; marker = marker->next) {
       const std::string_view data(reinterpret_cast<const char*>(marker->data), marker->data_length);

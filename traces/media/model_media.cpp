@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/error.hpp"
+#include "traces/media/video_frames.hpp"
 #include "traces/preprocess/rules.hpp"
 
 namespace dflop {
@@ -55,14 +56,12 @@ class Maker {
   Encoding operator()(const QwenProcessor& processor) {
     Encoding encoding;
     if (modality_ == Modality::video) {
-      const std::int64_t frames = qwen_sampled_frames(shapes_.video_timing());
-      if (frames < 2) shapes_.fail("video_frames", "expected a video of at least 2 frames, found 1");
-      const double token = std::pow(processor.patch * processor.merge, 2);
-      const PixelLimits limits = qwen_video_limits(frames, token);
-      QwenProcessor of_frames = processor;
-      of_frames.min_pixels = static_cast<std::int64_t>(limits.min);
-      of_frames.max_pixels = static_cast<std::int64_t>(limits.max);
-      add_slots(encoding, 1, qwen_grid(shapes_.video_size(), of_frames, frames));
+      const VideoTiming timing = shapes_.video_timing();
+      if (qwen_frame_count(timing, processor) < 2)
+        shapes_.fail("video_frames", "expected a video of at least 2 frames, found 1");
+      const FrameChoice choice =
+          qwen_video_frames({timing.frames, timing.fps, shapes_.video_size()}, processor);
+      add_slots(encoding, 1, choice.grid(processor));
       return encoding;
     }
     require_pictures();

@@ -9,9 +9,10 @@
 namespace dflop {
 
 /// A ModelMedia predicts the shapes that a Hugging Face model makes of pictures and sounds of a given size.
-/// The family's rule samples the frames of videos and, for Qwen, limits their pixels, because model folders
-/// define neither. Sounds are cut into pieces of the processor's length, 30 or 300 s. If some layers attend
-/// only within windows, the number of attention pairs is the rounded mean over all layers.
+/// The family's rule samples the frames of videos and, for Qwen2-VL, Qwen2.5-VL and Qwen2.5-Omni, limits
+/// their pixels, because these models' folders define neither. Sounds are cut into pieces of the processor's
+/// length, 30 or 300 s. If some layers attend only within windows, the number of attention pairs is the
+/// rounded mean over all layers.
 class ModelMedia final : public MediaShapes {
  public:
   /// `second`: the settings for sounds of a model that also takes pictures.

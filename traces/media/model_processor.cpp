@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/refuse.hpp"
@@ -58,12 +59,19 @@ QwenProcessor qwen_processor(const ModelSpec& model, const std::optional<std::st
     processor.min_pixels = 256 * 256;
     processor.max_pixels = 4096 * 4096;
     processor.scale.mean = processor.scale.deviation = {0.5, 0.5, 0.5};
+    processor.video.emplace();
   }
   processor.patch = picture.patch;
   processor.merge = picture.merge;
   processor.temporal_patch = picture.temporal_patch;
+  if (processor.video) {
+    processor.video->token_side = static_cast<double>(picture.patch * picture.merge);
+    processor.video->frames_per_slot = picture.temporal_patch;
+  }
   if (!json) return processor;
+  const std::optional<Qwen3VideoRule> video = processor.video;
   processor = parse_qwen_processor(*json, file);
+  processor.video = video;
   require_side(file, "patches with sides of", picture.patch, processor.patch);
   require_side(file, "merged squares with sides of", picture.merge, processor.merge);
   require_side(file, "a number of frames per patch of", picture.temporal_patch, processor.temporal_patch);
@@ -129,25 +137,30 @@ std::optional<MelOptions> second_processor(const ModelSpec& model, const std::op
 
 namespace {
 
+/// Reads a JSON file's part, such as "image_processor" in the processor_config.json of transformers 5, with
+/// its name for errors; nullopt if there is no file or no such part.
+std::optional<std::pair<std::string, std::string>> read_part(const std::string& file, std::string_view part) {
+  const std::optional<std::string> json = read_file_if_there(file);
+  if (!json) return std::nullopt;
+  const JsonDocument document(*json, file);
+  const JsonValue root = document.root();
+  root.require_object();
+  if (!root.has(part) || root.at(part).text() == "null") return std::nullopt;
+  return std::pair{root.at(part).text(), fmt::format("{}, {}", file, part)};
+}
+
 /// Calls make(json, file) with the settings of a folder: those under `part` in its processor_config.json, or
 /// its preprocessor_config.json, which may be absent.
 template <typename Make>
 auto read_settings(const std::string& folder, std::string_view part, const Make& make) {
-  const std::string whole = folder + "/processor_config.json";
-  if (const std::optional<std::string> json = read_file_if_there(whole)) {
-    const JsonDocument document(*json, whole);
-    const JsonValue root = document.root();
-    root.require_object();
-    if (root.has(part) && root.at(part).text() != "null")
-      return make(std::string(root.at(part).text()), fmt::format("{}, {}", whole, part));
-  }
+  if (const auto found = read_part(folder + "/processor_config.json", part))
+    return make(found->first, found->second);
   const std::string file = folder + "/preprocessor_config.json";
   return make(read_file_if_there(file), file);
 }
 
-}  // namespace
-
-ModelProcessor read_model_processor(const ModelSpec& model, const std::string& folder) {
+/// Reads the processor of pictures or sounds. @see read_model_processor()
+ModelProcessor read_main_processor(const ModelSpec& model, const std::string& folder) {
   const bool hears = model.architecture && model.front().kind == FrontKind::sound;
   return read_settings(folder, hears ? "feature_extractor" : "image_processor",
                        [&](const std::optional<std::string>& json, const std::string& file) {
@@ -155,11 +168,26 @@ ModelProcessor read_model_processor(const ModelSpec& model, const std::string& f
                        });
 }
 
+}  // namespace
+
 std::optional<MelOptions> read_second_processor(const ModelSpec& model, const std::string& folder) {
   return read_settings(folder, "feature_extractor",
                        [&](const std::optional<std::string>& json, const std::string& file) {
                          return second_processor(model, json, file);
                        });
+}
+
+ModelProcessor read_model_processor(const ModelSpec& model, const std::string& folder) {
+  ModelProcessor processor = read_main_processor(model, folder);
+  auto* qwen = std::get_if<QwenProcessor>(&processor);
+  if (qwen == nullptr || !qwen->video) return processor;
+  if (const auto part = read_part(folder + "/processor_config.json", "video_processor")) {
+    qwen->video = parse_qwen3_video_rule(part->first, part->second, *qwen);
+    return processor;
+  }
+  const std::string file = folder + "/video_preprocessor_config.json";
+  if (const auto json = read_file_if_there(file)) qwen->video = parse_qwen3_video_rule(*json, file, *qwen);
+  return processor;
 }
 
 }  // namespace dflop

@@ -29,7 +29,8 @@ std::optional<MelOptions> second_processor(const ModelSpec& model, const std::op
 std::optional<MelOptions> read_second_processor(const ModelSpec& model, const std::string& folder);
 /// Reads the settings from a folder as transformers does: from the image_processor or feature_extractor in
 /// its processor_config.json (written by transformers 5), else from its preprocessor_config.json. If the
-/// folder has neither, returns the family's usual settings.
+/// folder has neither, returns the family's usual settings. For Qwen3-VL, it also reads the video_processor
+/// in processor_config.json, else video_preprocessor_config.json.
 /// @throws what model_processor() throws
 ModelProcessor read_model_processor(const ModelSpec& model, const std::string& folder);
 

@@ -50,6 +50,7 @@ class PngReader {
 
   /// Returns the orientation in the header. @pre read_header()
   Orientation orientation() {
+    if (file_.exif == ExifRule::ignore) return {};
     png_bytep exif = nullptr;
     png_uint_32 size = 0;
     guarded([&] { png_get_eXIf_1(png_, info_, &size, &exif); });

@@ -184,6 +184,53 @@ QwenProcessor parse_qwen_processor(std::string_view json, const std::string& fil
   return processor;
 }
 
+Qwen3VideoRule parse_qwen3_video_rule(std::string_view json, const std::string& file,
+                                      const QwenProcessor& pictures) {
+  constexpr std::int64_t kLargest = std::int64_t{1} << 40;
+  constexpr std::int64_t kMaxFrames = 1'000'000;
+  const JsonDocument document(json, file);
+  const JsonValue root = document.root();
+  check_common(root, {});
+  const std::vector<std::string_view> types = {"Qwen3VLVideoProcessor"};
+  if (is_set(root, "video_processor_type")) root.at("video_processor_type").choice_index(types);
+  struct Side {
+    std::string_view key;
+    std::int32_t usual;
+    std::int32_t expected;
+  };
+  for (const Side& side : {Side{"patch_size", 16, pictures.patch}, Side{"merge_size", 2, pictures.merge},
+                           Side{"temporal_patch_size", 2, pictures.temporal_patch}}) {
+    if (const std::int32_t found = integer_or(root, side.key, side.usual, 1024); found != side.expected)
+      root.refuse("expected '{}' {}, as for pictures, found {}", side.key, side.expected, found);
+  }
+  PixelScale scale = pictures.scale;
+  read_scale(root, scale);
+  if (scale.mean != pictures.scale.mean || scale.deviation != pictures.scale.deviation ||
+      scale.rescale != pictures.scale.rescale)
+    root.refuse("expected the image_mean, image_std and rescale_factor of pictures, found others");
+  for (const std::string_view key : {"cap_pixels_per_frame", "num_frames"}) {
+    if (is_set(root, key) && root.at(key).text() != "false")
+      root.at(key).refuse_type(
+          "null, because frames are sampled by their rate, with limits for whole videos");
+  }
+  if (is_set(root, "do_sample_frames") && !root.at("do_sample_frames").boolean())
+    root.at("do_sample_frames").refuse_type("true");
+  Qwen3VideoRule rule;
+  rule.token_side = static_cast<double>(pictures.patch * pictures.merge);
+  rule.frames_per_slot = pictures.temporal_patch;
+  if (is_set(root, "size")) {
+    const JsonValue size = root.at("size");
+    rule.limits.min = static_cast<double>(size.at("shortest_edge").integer<std::int64_t>(1, kLargest));
+    rule.limits.max = static_cast<double>(size.at("longest_edge").integer<std::int64_t>(1, kLargest));
+  }
+  if (is_set(root, "fps")) rule.fps = root.at("fps").number_in(1e-6, 1e4);
+  if (is_set(root, "min_frames"))
+    rule.min_frames = root.at("min_frames").integer<std::int64_t>(1, kMaxFrames);
+  if (is_set(root, "max_frames"))
+    rule.max_frames = root.at("max_frames").integer<std::int64_t>(1, kMaxFrames);
+  return rule;
+}
+
 MelOptions parse_sound_processor(std::string_view json, const std::string& file, const MelOptions& usual) {
   const JsonDocument document(json, file);
   const JsonValue root = document.root();

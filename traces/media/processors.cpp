@@ -290,6 +290,12 @@ Tiles llava_tile_of_several(const RgbImage& image, const LlavaProcessor& process
   return tiles;
 }
 
+Tiles llava_frame_tile(const RgbImage& frame, const LlavaProcessor& processor) {
+  Tiles tiles = empty_tiles(1, processor.tile);
+  append_grid(tiles, resize_bicubic(frame, {processor.tile, processor.tile}), scaled_bytes(processor.scale));
+  return tiles;
+}
+
 QwenGrid qwen_grid(ImageSize image, const QwenProcessor& processor, std::int64_t frames) {
   const ImageSize size = smart_size(image, processor);
   return {(frames + processor.temporal_patch - 1) / processor.temporal_patch, size.height / processor.patch,

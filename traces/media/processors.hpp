@@ -4,12 +4,14 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "traces/media/image.hpp"
+#include "traces/preprocess/rules.hpp"
 
 namespace dflop {
 
@@ -97,9 +99,11 @@ void require_llava_square(ImageSize image);
 /// mean color, and resizes the square to the tile.
 /// @throws what require_llava_square() throws
 Tiles llava_tile_of_several(const RgbImage& image, const LlavaProcessor& processor);
+/// Makes the tile of a video's frame, which is squeezed into a square (LlavaOnevisionVideoProcessor).
+Tiles llava_frame_tile(const RgbImage& frame, const LlavaProcessor& processor);
 
-/// A QwenProcessor is the processor of Qwen2-VL and 2.5-VL: it resizes a picture to multiples of the patch
-/// and makes a row for each patch.
+/// A QwenProcessor is the processor of Qwen2-VL, 2.5-VL and Qwen3-VL: it resizes a picture to multiples of
+/// the patch and makes a row for each patch.
 struct QwenProcessor {
   std::int32_t patch = 14;
   std::int32_t merge = 2;           ///< a block of merge x merge patches becomes one token
@@ -107,8 +111,15 @@ struct QwenProcessor {
   std::int64_t min_pixels = 56 * 56;
   std::int64_t max_pixels = 28 * 28 * 1280;
   PixelScale scale;
+  /// The rule of Qwen3-VL's videos; nullopt: videos are sampled and limited as qwen-vl-utils does.
+  std::optional<Qwen3VideoRule> video = std::nullopt;
 };
 QwenProcessor parse_qwen_processor(std::string_view json, const std::string& file);
+/// Reads Qwen3VLVideoProcessor's settings from a video_preprocessor_config.json. Missing keys have the
+/// defaults of its class. @throws Error (input) with `file` and key for a different processor, and for
+/// patches and values of colors that differ from the processor of pictures
+Qwen3VideoRule parse_qwen3_video_rule(std::string_view json, const std::string& file,
+                                      const QwenProcessor& pictures);
 
 /// A QwenGrid counts patches in time, height and width.
 struct QwenGrid {

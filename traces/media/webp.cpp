@@ -46,6 +46,7 @@ std::optional<std::string_view> find_chunk(std::string_view bytes, std::string_v
 /// Returns the orientation of a picture. Its EXIF data are behind its pixels.
 /// @throws Error (input) if the file ends before them
 Orientation orientation_of(const PictureFile& file) {
+  if (file.exif == ExifRule::ignore) return {};
   constexpr unsigned kHasExif = 0x08;
   const std::optional<std::string_view> extended = find_chunk(file.bytes, "VP8X");
   if (!extended || extended->empty() || (static_cast<unsigned char>(extended->front()) & kHasExif) == 0)

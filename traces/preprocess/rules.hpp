@@ -134,8 +134,24 @@ PixelLimits qwen_video_limits(std::int64_t frames, double token_pixels);
 /// (qwen-vl-utils, smart_nframes). It is below 4 if the video has fewer frames, and 0 if it has only one.
 std::int64_t qwen_sampled_frames(VideoTiming video);
 
-/// Returns the number of frames that Qwen3-VL samples from a video: 2 per second, from 4 to 768, but at most
-/// those that it has (transformers video_processing_qwen3_vl.py, sample_frames).
-std::int64_t qwen3_sampled_frames(VideoTiming video);
+/// A Qwen3VideoRule holds the settings of Qwen3-VL's video processor, by default those of its class. Unlike
+/// Qwen2-VL's, the limits are for the pixels of all sampled frames together.
+struct Qwen3VideoRule {
+  PixelLimits limits = {131'072, 786'432};
+  double token_side = 32;  ///< pixels
+  double fps = 2;          ///< sampled frames per second
+  std::int64_t min_frames = 4;
+  std::int64_t max_frames = 768;
+  std::int64_t frames_per_slot = 2;
+};
+
+/// Returns the number of frames that Qwen3-VL samples from a video: by default 2 per second, from 4 to 768,
+/// but at most those that it has (transformers video_processing_qwen3_vl.py, sample_frames).
+std::int64_t qwen3_sampled_frames(VideoTiming video, const Qwen3VideoRule& rule = {});
+
+/// Returns the size to which Qwen3-VL resizes each of `frames` sampled frames (smart_resize); nullopt for an
+/// aspect ratio over 200, which it does not take.
+std::optional<ImageSize> qwen3_video_size(ImageSize frame, std::int64_t frames,
+                                          const Qwen3VideoRule& rule = {});
 
 }  // namespace dflop

@@ -54,8 +54,8 @@ bool is_no_value(const JsonValue& value) {
   return !value.is_string() && !value.is_array() && !value.is_object() && value.text() == "null";
 }
 
-/// Files are the files of media, in the order of the media; empty for a medium whose part names none.
-using Files = std::vector<std::string>;
+/// Files are the files of media, in the order of the media; unnamed for a medium whose part names none.
+using Files = std::vector<ListedMedium>;
 
 /// Returns the path that a text of a list names; "" for null.
 std::string read_path(const JsonValue& value) {
@@ -80,18 +80,49 @@ std::string read_file(const JsonValue& value) {
   value.refuse(fmt::format("expected the path of a file, found none: {}", kStored));
 }
 
-/// Returns the file of a part with this type; "" if it names none.
-std::string read_part_file(const JsonValue& part, ChatMedium medium, const std::string& type) {
+/// Returns the paths in a list; each must name a file.
+std::vector<std::string> read_files(const JsonValue& list) {
+  std::vector<std::string> paths;
+  for (const JsonValue& element : list.elements()) {
+    paths.push_back(read_file(element));
+    if (paths.back().empty()) element.refuse_type("the path of a file");
+  }
+  return paths;
+}
+
+/// Returns the file of a medium, or the frames of a video.
+ListedMedium read_medium(const JsonValue& value, ChatMedium medium) {
+  if (medium != ChatMedium::video || !value.is_array()) return {.path = read_file(value)};
+  ListedMedium video{.frames = read_files(value)};
+  if (video.frames.empty()) value.refuse("expected the frames of a video, found none");
+  return video;
+}
+
+/// Returns the frame rate in an object; 0 if it has none.
+double read_frame_rate(const JsonValue& object) {
+  double rate = 0;
+  for (const char* key : {"fps", "sample_fps"}) {
+    if (!object.has(key) || is_no_value(object.at(key))) continue;
+    const double found = object.at(key).number_in(1e-3, 1e4);
+    if (rate > 0 && rate != found)
+      object.refuse("expected 'fps' or 'sample_fps', found {} and {}", rate, found);
+    rate = found;
+  }
+  return rate;
+}
+
+/// Returns the file of a part with this type.
+ListedMedium read_part_file(const JsonValue& part, ChatMedium medium, const std::string& type) {
   const std::string name(to_string(medium));
+  ListedMedium found;
   for (const std::string& key : {type, name, name + "_url"}) {
-    std::string path = part.has(key) ? read_file(part.at(key)) : "";
-    if (!path.empty()) return path;
+    if (!found.is_named() && part.has(key)) found = read_medium(part.at(key), medium);
   }
   for (const char* key : kPathKeys) {
-    std::string path = part.has(key) ? read_path(part.at(key)) : "";
-    if (!path.empty()) return path;
+    if (!found.is_named() && part.has(key)) found.path = read_path(part.at(key));
   }
-  return "";
+  if (medium == ChatMedium::video) found.fps = read_frame_rate(part);
+  return found;
 }
 
 /// Returns the medium of a part of a list: "image", "image_url" or "input_image".
@@ -168,7 +199,8 @@ Conversation read_conversation(const JsonValue& root, Files* files) {
 }
 
 /// Returns the files that a list names next to a conversation, under "image" or "images" and so on.
-Files files_next_to(const JsonValue& root, ChatMedium medium) {
+/// @param wanted  how many media have no other file
+Files files_next_to(const JsonValue& root, ChatMedium medium, std::size_t wanted) {
   const std::string one(to_string(medium));
   const std::string many = one + "s";
   const auto is_given = [&](const std::string& key) { return root.has(key) && !is_no_value(root.at(key)); };
@@ -176,13 +208,17 @@ Files files_next_to(const JsonValue& root, ChatMedium medium) {
   if (!is_given(one) && !is_given(many)) return {};
   const JsonValue value = root.at(is_given(one) ? one : many);
   if (!value.is_array()) {
-    std::string path = read_file(value);
-    return path.empty() ? Files{} : Files{std::move(path)};
+    ListedMedium file = read_medium(value, medium);
+    return file.is_named() ? Files{std::move(file)} : Files{};
   }
+  const std::vector<JsonValue> elements = value.elements();
+  const bool is_nested = !elements.empty() && elements.front().is_array();
+  if (medium == ChatMedium::video && wanted == 1 && elements.size() > 1 && !is_nested)
+    return {read_medium(value, medium)};
   Files files;
-  for (const JsonValue& element : value.elements()) {
-    files.push_back(read_file(element));
-    if (files.back().empty()) element.refuse_type("the path of a file");
+  for (const JsonValue& element : elements) {
+    files.push_back(read_medium(element, medium));
+    if (!files.back().is_named()) element.refuse_type("the path of a file");
   }
   return files;
 }
@@ -190,16 +226,22 @@ Files files_next_to(const JsonValue& root, ChatMedium medium) {
 /// Gives the media of one kind whose parts name no file the files next to the conversation.
 void match_files(const JsonValue& root, const std::vector<ChatMedium>& media, ChatMedium medium,
                  Files& files) {
-  const Files given = files_next_to(root, medium);
+  const auto has_none = [&](std::size_t m) { return media[m] == medium && !files[m].is_named(); };
   std::size_t wanted = 0;
-  for (std::size_t m = 0; m < media.size(); ++m) {
-    if (media[m] != medium || !files[m].empty()) continue;
-    if (wanted < given.size()) files[m] = given[wanted];
-    ++wanted;
+  for (std::size_t m = 0; m < media.size(); ++m) wanted += has_none(m) ? 1 : 0;
+  Files given = files_next_to(root, medium, wanted);
+  if (wanted != given.size()) {
+    root.refuse("expected {0} {1}, one for each <{2}> in the conversation, found {3} in '{2}' or '{2}s'",
+                wanted, wanted == 1 ? "file" : "files", to_string(medium), given.size());
   }
-  if (wanted == given.size()) return;
-  root.refuse("expected {0} {1}, one for each <{2}> in the conversation, found {3} in '{2}' or '{2}s'",
-              wanted, wanted == 1 ? "file" : "files", to_string(medium), given.size());
+  const double rate = medium == ChatMedium::video ? read_frame_rate(root) : 0;
+  auto next = given.begin();
+  for (std::size_t m = 0; m < media.size(); ++m) {
+    if (media[m] != medium) continue;
+    const double own = files[m].fps;
+    if (has_none(m)) files[m] = std::move(*next++);
+    files[m].fps = own > 0 ? own : rate;
+  }
 }
 
 [[noreturn]] void refuse_form(const JsonValue& root) {
@@ -226,6 +268,11 @@ Conversation parse_conversation(std::string_view json, const std::string& place)
   const JsonValue root = document.root();
   root.require_object();
   return read_conversation(root, nullptr);
+}
+
+double parse_frame_rate(std::string_view json, const std::string& place) {
+  const JsonDocument document(json, place);
+  return read_frame_rate(document.root());
 }
 
 ListedConversation parse_listed_conversation(std::string_view json, const std::string& place) {

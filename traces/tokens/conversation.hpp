@@ -58,10 +58,20 @@ struct Conversation {
 /// forms, and for a conversation without an assistant turn, from which nothing could be learned
 Conversation parse_conversation(std::string_view json, const std::string& place);
 
+/// A ListedMedium is a medium as a list names it.
+struct ListedMedium {
+  std::string path = {};  ///< of a file or, for a video, of a folder of frames; empty for a list of frames
+  std::vector<std::string> frames = {};  ///< paths of a video's frames, in order
+  double fps = 0;                        ///< frames per second of a video; 0: not given
+
+  bool is_named() const { return !path.empty() || !frames.empty(); }
+  bool operator==(const ListedMedium&) const = default;
+};
+
 /// A ListedConversation is a conversation of a list, with the files of its media.
 struct ListedConversation {
   Conversation conversation;
-  std::vector<std::string> files;  ///< one for each of conversation.media(): a path, as written in the list
+  std::vector<ListedMedium> files;  ///< one for each of conversation.media(), as written in the list
 };
 
 /// Reads a sample of a list in one of the forms of parse_conversation(), with the files of its media:
@@ -72,10 +82,17 @@ struct ListedConversation {
 ///   {"type": "image", "image": "a.jpg"}   a path in a part, under the name of its medium, "path", "url" or
 ///   "file"
 ///   {"type": "image_url", "image_url": {"url": "a.jpg"}}      as OpenAI has it; also video_url and audio_url
-/// Null and empty texts name no file. "file://" before a path is dropped. A "system" next to the conversation
-/// is its system turn, if it has none of its own (LLaMA-Factory).
+/// A video may be a list of its frames' paths: {"type": "video", "video": ["1.jpg", "2.jpg"], "fps": 1}, or a
+/// list inside "videos". If the conversation has one <video>, a list of several paths next to it are its
+/// frames. The frame rate is "fps" or "sample_fps" in the part or, for all videos that have none, next to the
+/// conversation. Null and empty texts name no file. "file://" before a path is dropped. A "system" next to
+/// the conversation is its system turn, if it has none of its own (LLaMA-Factory).
 /// @throws Error (input) with `place` and key if files and placeholders differ in number, and for URLs and
 /// contents in place of a path; what parse_conversation() throws
 ListedConversation parse_listed_conversation(std::string_view json, const std::string& place);
+
+/// Returns the "fps" or "sample_fps" next to a conversation; 0 if it has neither. @throws Error (input) with
+/// `place` and key for damaged JSON, rates outside 0.001 to 10,000, and two different rates
+double parse_frame_rate(std::string_view json, const std::string& place);
 
 }  // namespace dflop

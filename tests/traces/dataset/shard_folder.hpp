@@ -14,24 +14,37 @@
 
 namespace dflop::testing {
 
-/// Writes config.json and tokenizer.json into an existing folder.
-inline void write_shard_folder(const std::string& folder) {
+/// Writes config.json and tokenizer.json into an existing folder, for one of tests/golden/models. The
+/// tokenizer gets a token for videos.
+inline void write_shard_folder(const std::string& folder, const std::string& model = "qwen2.5-vl") {
   using nlohmann::json;
   const std::string golden = std::string(DFLOP_SOURCE_DIR) + "/tests/golden/";
   const auto read = [&](const std::string& name) {
     std::ifstream in(golden + name);
     return json::parse(in);
   };
-  const json tokenizer = read("io/tokenizer-qwen2.json");
-  json config = read("models/qwen2.5-vl/config.json");
+  const bool is_llava = model.starts_with("llava");
+  const std::string suffix = is_llava ? "_token_index" : "_token_id";
+  json tokenizer = read("io/tokenizer-qwen2.json");
+  json config = read("models/" + model + "/config.json");
   int most = 0;
   for (const json& id : tokenizer["model"]["vocab"]) most = std::max(most, id.get<int>());
+  for (const json& token : tokenizer["added_tokens"]) most = std::max(most, token["id"].get<int>());
+  const auto add_token = [&](const char* content) {
+    json token = tokenizer["added_tokens"].front();
+    token["id"] = ++most;
+    token["content"] = content;
+    tokenizer["added_tokens"].push_back(token);
+  };
+  const std::string image = is_llava ? "<image>" : "<|image_pad|>";
+  const int words = most;
+  add_token(is_llava ? "<video>" : "<|video_pad|>");
+  if (is_llava) add_token("<image>");
   for (const json& token : tokenizer["added_tokens"]) {
-    most = std::max(most, token["id"].get<int>());
-    if (token["content"] == "<|image_pad|>") config["image_token_id"] = token["id"];
+    if (token["content"] == image) config["image" + suffix] = token["id"];
   }
-  config["video_token_id"] = most + 1;
-  config["text_config"]["vocab_size"] = most + 3;  // 708, divisible by tp 2
+  config["video" + suffix] = words + 1;
+  config["text_config"]["vocab_size"] = words + 3;  // 708, divisible by tp 2
   std::ofstream(folder + "/config.json") << config;
   std::ofstream(folder + "/tokenizer.json") << tokenizer;
 }
@@ -72,10 +85,10 @@ inline std::string tar_of_sample(const std::string& medium, const std::string& e
 /// A ShardFolder is removed by its destructor.
 class ShardFolder {
  public:
-  ShardFolder() {
+  explicit ShardFolder(const std::string& model = "qwen2.5-vl") {
     std::string pattern = (std::filesystem::temp_directory_path() / "dflop-shards-XXXXXX").string();
     path_ = ::mkdtemp(pattern.data());
-    write_shard_folder(path_);
+    write_shard_folder(path_, model);
   }
   ~ShardFolder() { std::filesystem::remove_all(path_); }
   ShardFolder(const ShardFolder&) = delete;

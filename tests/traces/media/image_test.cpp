@@ -5,37 +5,11 @@
 
 #include "tests/traces/file_fixtures.hpp"
 #include "tests/traces/media/golden_io.hpp"
+#include "tests/traces/media/png_file.hpp"
 #include "traces/media/resize.hpp"
 
 namespace dflop::testing {
 namespace image_test {
-
-std::string big_endian(std::uint32_t value) {
-  std::string bytes;
-  for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(value >> shift);
-  return bytes;
-}
-
-std::string chunk(const std::string& kind, const std::string& data) {
-  const std::string body = kind + data;
-  const auto crc = ::crc32(0, reinterpret_cast<const Bytef*>(body.data()), static_cast<uInt>(body.size()));
-  return big_endian(static_cast<std::uint32_t>(data.size())) + body +
-         big_endian(static_cast<std::uint32_t>(crc));
-}
-
-/// Builds a PNG file from rows, each preceded by its filter byte.
-std::string png(std::uint32_t width, std::uint32_t height, char depth, char kind, const std::string& rows,
-                const std::string& palette = "", const std::string& exif = "") {
-  std::string packed(::compressBound(rows.size()), '\0');
-  uLongf length = packed.size();
-  ::compress(reinterpret_cast<Bytef*>(packed.data()), &length, reinterpret_cast<const Bytef*>(rows.data()),
-             rows.size());
-  packed.resize(length);
-  return "\x89PNG\r\n\x1A\n" +
-         chunk("IHDR", big_endian(width) + big_endian(height) + depth + kind + std::string(3, '\0')) +
-         (palette.empty() ? "" : chunk("PLTE", palette)) + (exif.empty() ? "" : chunk("eXIf", exif)) +
-         chunk("IDAT", packed) + chunk("IEND", "");
-}
 
 std::vector<int> pixels_of(const std::string& file) {
   const RgbImage image = decode_image(file, "a.png");
@@ -61,18 +35,18 @@ TEST(Image, SizesComeFromHeaders) {
 
 TEST(Image, PngOfEveryKindBecomesRgb) {
   // One bit of gray: the bits 10 are white, black.
-  EXPECT_EQ(pixels_of(png(2, 1, 1, 0, "\0\x80"s)), (std::vector{255, 255, 255, 0, 0, 0}));
+  EXPECT_EQ(pixels_of(png_file(2, 1, 1, 0, "\0\x80"s)), (std::vector{255, 255, 255, 0, 0, 0}));
   // Two bits: 01 is 85 of 255.
-  EXPECT_EQ(pixels_of(png(1, 1, 2, 0, "\0\x40"s)), (std::vector{85, 85, 85}));
+  EXPECT_EQ(pixels_of(png_file(1, 1, 2, 0, "\0\x40"s)), (std::vector{85, 85, 85}));
   // Gray of 16 bits: 200 stays, 256 is clipped to 255.
-  EXPECT_EQ(pixels_of(png(2, 1, 16, 0, "\0\0\xC8\1\0"s)), (std::vector{200, 200, 200, 255, 255, 255}));
+  EXPECT_EQ(pixels_of(png_file(2, 1, 16, 0, "\0\0\xC8\1\0"s)), (std::vector{200, 200, 200, 255, 255, 255}));
   // RGB of 16 bits loses its lower 8.
-  EXPECT_EQ(pixels_of(png(1, 1, 16, 2, "\0\1\xFF\2\xFF\3\xFF"s)), (std::vector{1, 2, 3}));
+  EXPECT_EQ(pixels_of(png_file(1, 1, 16, 2, "\0\1\xFF\2\xFF\3\xFF"s)), (std::vector{1, 2, 3}));
   // The alpha channel is dropped, from gray and from RGB.
-  EXPECT_EQ(pixels_of(png(1, 1, 8, 4, "\0\7\0"s)), (std::vector{7, 7, 7}));
-  EXPECT_EQ(pixels_of(png(1, 1, 8, 6, "\0\1\2\3\0"s)), (std::vector{1, 2, 3}));
+  EXPECT_EQ(pixels_of(png_file(1, 1, 8, 4, "\0\7\0"s)), (std::vector{7, 7, 7}));
+  EXPECT_EQ(pixels_of(png_file(1, 1, 8, 6, "\0\1\2\3\0"s)), (std::vector{1, 2, 3}));
   // A palette of two colors with four bits per index: 1, 0.
-  EXPECT_EQ(pixels_of(png(2, 1, 4, 3, "\0\x10"s, "\1\2\3\4\5\6"s)), (std::vector{4, 5, 6, 1, 2, 3}));
+  EXPECT_EQ(pixels_of(png_file(2, 1, 4, 3, "\0\x10"s, "\1\2\3\4\5\6"s)), (std::vector{4, 5, 6, 1, 2, 3}));
 }
 
 /// Returns EXIF data with an orientation.
@@ -100,7 +74,7 @@ TEST(Image, PicturesAreTurnedUpright) {
       {{2, 3}, "142536"}, {{2, 3}, "415263"}, {{2, 3}, "635241"}, {{2, 3}, "362514"}};
   for (unsigned orientation = 0; orientation <= 9; ++orientation) {
     for (const bool is_little : {false, true}) {
-      const std::string file = png(3, 2, 8, 0, rows, "", exif_of(orientation, is_little));
+      const std::string file = png_file(3, 2, 8, 0, rows, "", exif_of(orientation, is_little));
       const auto& [size, digits] = expected[orientation >= 1 && orientation <= 8 ? orientation - 1 : 0];
       const RgbImage image = decode_image(file, "a.png");
       EXPECT_EQ(image.size, size) << orientation;
@@ -235,7 +209,7 @@ TEST(Image, ErrorsSayWhatWasFound) {
   EXPECT_NE(std::string(error_of([&] { decode_image(flipped, "w.png"); }).what()).find("w.png: offset"),
             std::string::npos);
   // 10000 x 10000 pixels of one bit are 12.5 MB, which deflate compresses to at least 12,112 bytes.
-  expect_refused([] { decode_image(png(10000, 10000, 1, 0, "\0"s), "b.png"); }, "b.png",
+  expect_refused([] { decode_image(png_file(10000, 10000, 1, 0, "\0"s), "b.png"); }, "b.png",
                  {"12112 bytes or more"});
 }
 

@@ -16,7 +16,12 @@ ListedConversation listed(const std::string& json) {
 Texts files_of(const std::string& json) {
   const ListedConversation found = listed(json);
   EXPECT_EQ(found.files.size(), found.conversation.media().size());
-  return found.files;
+  Texts paths;
+  for (const ListedMedium& file : found.files) {
+    EXPECT_TRUE(file.frames.empty());
+    paths.push_back(file.path);
+  }
+  return paths;
 }
 
 /// Returns a conversation of LLaVA about `words`, with more keys.
@@ -55,6 +60,23 @@ TEST(ListedConversations, NameFilesInParts) {
   EXPECT_EQ(files_of(parts(R"("images": ["a.jpg"], )",
                            R"({"type": "image", "image": "b.jpg"}, {"type": "image"})")),
             (Texts{"b.jpg", "a.jpg"}));
+}
+
+/// A list of several paths is one video if the conversation has one <video>, and a list inside a list always
+/// is. A rate in a part comes before the rate next to the conversation.
+TEST(ListedConversations, MayNameTheFramesOfVideos) {
+  const auto files = [](const std::string& json) { return listed(json).files; };
+  using Files = std::vector<ListedMedium>;
+  EXPECT_EQ(files(llava(R"("video": "d", "fps": 0.5, )", "<video>")), (Files{{"d", {}, 0.5}}));
+  EXPECT_EQ(files(llava(R"("video": ["1", "2"], "sample_fps": 3, )", "<video>")),
+            (Files{{"", {"1", "2"}, 3}}));
+  EXPECT_EQ(files(llava(R"("video": ["1", "2"], )", "<video><video>")), (Files{{"1"}, {"2"}}));
+  EXPECT_EQ(files(llava(R"("videos": [["1"], "d"], )", "<video><video>")), (Files{{"", {"1"}}, {"d"}}));
+  EXPECT_EQ(files(llava(R"("videos": [["1", "2"]], "fps": null, )", "<video>")), (Files{{"", {"1", "2"}}}));
+  EXPECT_EQ(files(parts(
+                R"("fps": 4, "videos": ["d"], "images": ["a"], )",
+                R"({"type": "video", "video": ["1", "2"], "fps": 1}, {"type": "video"}, {"type": "image"})")),
+            (Files{{"", {"1", "2"}, 1}, {"d", {}, 4}, {"a"}}));
 }
 
 /// LLaMA-Factory stores the system turn next to the conversation.
