@@ -30,7 +30,7 @@ void encode(const Tokenizer& tokenizer, const Conversation& conversation, std::s
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const Tokenizer tokenizer(DFLOP_SOURCE_DIR "/tests/golden/io/tokenizer-qwen2.json");
-  for (const std::string_view form : {"qwen2", "plain"}) {
+  for (const std::string_view form : {"qwen2", "qwen3", "plain"}) {
     run_fuzz_target(data, size, [&](std::string_view json) {
       encode(tokenizer, parse_conversation(json, "fuzz.json"), form);
     });
