@@ -87,7 +87,7 @@ TEST_F(ListData, NamesTheLineOfAProblem) {
   has("{\"image\": ", "a.jsonl: line 2");
   has(R"({"videos": ["a.mp4"], "messages": [{"role": "user", "content": "<video>"}, )"
       R"({"role": "assistant", "content": "x"}]})",
-      "has video 'a.mp4', but videos are not supported");
+      "line 2, a.mp4: cannot be opened");
   write("no.jpg", "this is no picture");
   has(line_about("no.jpg"), "line 2, no.jpg: expected a JPEG file");
 }

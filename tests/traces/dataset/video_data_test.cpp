@@ -154,15 +154,16 @@ TEST(VideoData, Qwen3VlWritesTheTimeBeforeEachSlot) {
   EXPECT_EQ(shape_of(data.model, "a", content).encoder(), shards.samples()[0].encoder());
 }
 
-/// The limits for all frames together are in the folder's file: 7 frames of at most 7 x 64 x 64 pixels have 2
-/// x 2 tokens. One frame a second leaves 4 of 7 frames.
+/// The limits for all frames together are in the folder's file: 7 frames of 90 x 100 pixels are 2.197 times
+/// as many as the 28,672 permitted, so sides shrink by 1.482, to 60.7 x 67.5 and down to whole tokens of 32
+/// pixels: 1 x 2 tokens, 8 patches. One frame a second leaves 4 of 7 frames.
 TEST(VideoData, Qwen3VlHasTheSettingsOfItsFolder) {
   const Data data("qwen3-vl");
   data.write_frames("v", 7, 90, 100);
   data.write("video_preprocessor_config.json",
              R"({"size": {"shortest_edge": 1024, "longest_edge": 28672}, "fps": 2, "min_frames": 2})");
   const ShardData shards = data.open({R"("videos": ["v"])"});
-  EXPECT_EQ(shards.samples()[0].encoder(), (Workload{4, 4 * 4 * 4, 4 * 16 * 16}));
+  EXPECT_EQ(shards.samples()[0].encoder(), (Workload{4, 4 * 8, 4 * 8 * 8}));
   data.write("video_preprocessor_config.json", R"({"fps": 1, "min_frames": 2})");
   EXPECT_EQ(data.open({R"("videos": ["v"])"}).samples()[0].encoder().sequences, 2);
   data.write("video_preprocessor_config.json", R"({"patch_size": 14})");
