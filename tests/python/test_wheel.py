@@ -53,7 +53,10 @@ def test_the_wheel_installs_into_a_fresh_environment(source, tmp_path):
     assert {"dflop", "coinor-libcbc3", "libtbb12", "liblapack3", "libgfortran5"} <= licenses
     assert not [name for name in licenses if name.startswith(("libc6", "lib32", "libstdc++", "zlib"))]
     libraries = {name.split("-")[0] for name in os.listdir(installed / "dflop.libs")}
-    assert len(licenses) - 1 == len(libraries) - 3, "ICU has three libraries, Clp two"
+    if "libavformat" in libraries:  # FFmpeg brings about 100 libraries, and many packages have more than one
+        assert any(name.startswith("libavformat") for name in licenses)
+    else:
+        assert len(licenses) - 1 == len(libraries) - 3, "ICU has three libraries, Clp two"
     (metadata,) = installed.glob("dflop-*.dist-info/METADATA")
     fields, _, page = metadata.read_text().partition("\n\n")
     assert page.startswith("# dflop") and "Description-Content-Type: text/markdown" in fields

@@ -259,13 +259,13 @@ std::vector<MediumPart> ShardData::read_video(const StoredMedium& stored, Depth 
 }
 
 void ShardData::check_video_token(const std::string& where) const {
-  const std::string_view token = media_family(model_) == "llava-ov" ? "<video>" : "<|video_pad|>";
+  const std::string_view token = chat_.token_of(ChatMedium::video);
   const std::int64_t expected = model_.architecture->video_token;
   const std::optional<std::int32_t> id = tokenizer_.id_of(token);
   if (expected >= 0 && id && *id == expected) return;
   refuse_input(
       where,
-      "has a video, so {} must have token '{}' with the id in config.json's 'video_token_id', {}: found {}",
+      "has a video, so {} must have token '{}' with the id that config.json gives videos, {}: found {}",
       tokenizer_.file(), token, expected < 0 ? "which it lacks" : std::to_string(expected),
       id ? std::to_string(*id) : "none");
 }

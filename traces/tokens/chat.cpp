@@ -319,7 +319,7 @@ ChatTokenizer::ChatTokenizer(const Tokenizer& tokenizer, std::string_view form, 
   if (!answer.end.empty()) end_ = require_id(answer.end);
   for (const FamilyMedium& row : kFamilyMedia) {
     if (row.family != family) continue;
-    MediumIds ids = {row.medium, -1, tokenizer.id_of(row.token).value_or(-1), -1};
+    MediumIds ids = {row.medium, -1, tokenizer.id_of(row.token).value_or(-1), -1, row.token};
     if (ids.token >= 0 && !row.begin.empty()) {
       ids.begin = require_id(row.begin);
       ids.end = require_id(row.end);
@@ -330,6 +330,12 @@ ChatTokenizer::ChatTokenizer(const Tokenizer& tokenizer, std::string_view form, 
     refuse_input("", "expected a family of media, one of {}, found '{}'", fmt::join(media_families(), ", "),
                  family);
   }
+}
+
+std::string_view ChatTokenizer::token_of(ChatMedium medium) const {
+  const auto found =
+      std::ranges::find_if(media_, [&](const MediumIds& known) { return known.medium == medium; });
+  return found == media_.end() ? std::string_view() : found->name;
 }
 
 std::int32_t ChatTokenizer::require_id(std::string_view token) const {

@@ -61,6 +61,7 @@ struct MediumIds {
   std::int32_t begin = -1;  ///< -1: none
   std::int32_t token = -1;  ///< repeated for each encoder output; -1: not in the tokenizer
   std::int32_t end = -1;    ///< -1: none
+  std::string_view name;    ///< of the repeated token
 };
 
 /// A ChatTokenizer encodes conversations in one chat form. Many threads may use it at once, each with its own
@@ -84,6 +85,9 @@ class ChatTokenizer {
   /// family or the tokenizer lacks, and words that equal a medium's token; what Tokenizer::encode() throws
   ChatTokens encode(const Conversation& conversation, std::span<const std::int64_t> counts, WordCache& cache,
                     const std::string& place) const;
+
+  /// Returns the name of the token that stands for a medium in the family, or nothing if it has none.
+  std::string_view token_of(ChatMedium medium) const;
 
   /// A Form is a row of the table of chat forms.
   struct Form;

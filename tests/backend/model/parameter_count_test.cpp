@@ -43,7 +43,8 @@ TEST(ParameterCount, EqualsTheCountOfLiveStages) {
       const std::string file = (entry.path() / "config.json").string();
       const ModelSpec model = parse_hugging_face(read_text_file(file), file);
       for (const int tp : {1, 2}) {
-        const bool is_whole = model.encoder.layers > 0 && model.connector.widths.size() == 2;
+        const bool is_whole = (model.encoder.layers > 0 && model.connector.widths.size() == 2) ||
+                              (model.second && model.second->connector.widths.size() == 2);
         const bool is_odd = model.llm.vocabulary % tp != 0;
         if (tp > 1 && (is_whole || is_odd || !is_splittable(model, tp, tp))) continue;
         ++models;

@@ -1,6 +1,7 @@
 // Qwen2.5-Omni takes pictures with its first encoder and sounds, in parts of 2 s, with its second.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -236,6 +237,19 @@ TEST_F(OmniData, PicturesAndSoundsGoToTheirEncoders) {
     const std::int64_t of_row = sequence.second ? 2 * 16 : 216;  // frames of 16 bins, or a patch
     EXPECT_LE(std::abs(sequence.values.size() - sequence.rows * of_row), sequence.second ? 16 : 0);
   }
+}
+
+/// The family's token of videos is not the other Qwens' <|video_pad|>.
+TEST_F(OmniData, VideosGoToTheFirstEncoder) {
+  std::filesystem::create_directories(folder.path() + "/v");
+  for (const char* frame : {"/v/0.jpg", "/v/1.jpg", "/v/2.jpg", "/v/3.jpg"})
+    write_file_atomically(folder.path() + frame, read_text_file(folder.path() + "/photo.jpg"));
+  const ShardData data = open(R"({"videos": ["v"], "messages": [{"role": "user", "content": "<video>?"}, )"
+                              R"({"role": "assistant", "content": "x"}]})");
+  const Sample& sample = data.samples().front();
+  EXPECT_EQ(sample.modality, Modality::video);
+  EXPECT_GT(sample.encoder().tokens, 0);
+  EXPECT_EQ(sample.encoder().second.tokens, 0);
 }
 
 TEST_F(OmniData, AFileOfAnotherKindThanItsPlaceholderIsRejected) {
