@@ -63,6 +63,29 @@ TEST_F(TrainLists, HaveTheLossesOfTars) {
   EXPECT_EQ(losses(train("a.json", "--steps 4 --media-root media")), expected);
 }
 
+/// A folder of frames is a video. Two ranks with a sample each have the losses of one rank with both.
+TEST_F(TrainLists, FoldersOfFramesAreVideos) {
+  for (const char* video : {"media/a", "media/b"}) std::filesystem::create_directory(sandbox.path(video));
+  for (const char* frame : {"a/1.jpg", "a/2.jpg", "b/1.jpg", "b/2.jpg", "b/3.jpg"})
+    std::filesystem::copy_file(sandbox.path("media/photo.jpg"), sandbox.path(std::string("media/") + frame));
+  json list;
+  for (const char* video : {"a", "b", "b", "a"}) {
+    list.push_back(sample(video, "x", "<video>"));
+    list.back()["video"] = list.back()["image"];
+    list.back().erase("image");
+  }
+  write_lines("videos.jsonl", list);
+  const std::string options = "--media-root media --steps 2 ";
+  const RunResult alone = train("videos.jsonl", options);
+  EXPECT_NE(alone.err.find("2 frames per second in the videos of 4 samples"), std::string::npos) << alone.err;
+  const std::vector<double> expected = losses(alone);
+  const std::vector<double> found = losses(train("videos.jsonl", options + "--dp 2"));
+  ASSERT_EQ(expected.size(), 2U);
+  ASSERT_EQ(found.size(), 2U);
+  for (std::size_t step = 0; step < 2; ++step) EXPECT_NEAR(found[step], expected[step], 1e-4);
+  EXPECT_LT(expected[1], expected[0]);
+}
+
 /// A run on a list with bad samples equals the run on the list without them, also after it resumes.
 TEST_F(TrainLists, BadSamplesAreLeftOutOnRequest) {
   json with_bad = samples();
