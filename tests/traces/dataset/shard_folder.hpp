@@ -45,7 +45,7 @@ inline void write_shard_folder(const std::string& folder, const std::string& mod
   }
   config["video" + suffix] = words + 1;
   if (model == "qwen3-vl") config["vision_config"]["patch_size"] = 16;  // as released, for its usual limits
-  config["text_config"]["vocab_size"] = words + 3;  // 708, divisible by tp 2
+  config["text_config"]["vocab_size"] = words + 3;                      // 708, divisible by tp 2
   std::ofstream(folder + "/config.json") << config;
   std::ofstream(folder + "/tokenizer.json") << tokenizer;
 }
