@@ -198,6 +198,24 @@ std::shared_ptr<const Dataset> open_named(const Values& values, const ModelSpec&
   return data;
 }
 
+/// Rejects samples of a file whose sounds the model cannot take.
+void require_sounds_fit(const ModelSpec& model, std::span<const Sample> samples, const std::string& file) {
+  for (const Sample& sample : samples) {
+    for (const EncoderSequences& sequences : sample.encoder_sequences) {
+      if (!sequences.second) continue;
+      if (!model.second) {
+        refuse_input(file, "sample '{}' has sequences of a second encoder, which model '{}' lacks", sample.id,
+                     model.name);
+      }
+      const std::int64_t part = model.architecture ? model.architecture->sound.part / 2 : 0;
+      if (part > 0 && sequences.tokens > part) {
+        refuse_input(file, "sample '{}': expected parts of sounds of at most {} rows in model '{}', found {}",
+                     sample.id, part, model.name, sequences.tokens);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 std::int64_t read_allowed_bad(const Values& values) {
@@ -271,6 +289,7 @@ std::vector<Sample> read_samples(const Values& values, const ModelSpec& model, s
   refuse_options_of_shards(values, file);
   std::vector<Sample> samples = load_samples(file, read_preprocess_options(values, model, seed), notes,
                                              origin, given_options_of_records(values));
+  require_sounds_fit(model, samples, file);
   if (model.llm.logits_at_once > 0) {  // its runs compute the logits of trained tokens only
     for (Sample& sample : samples) {
       if (sample.untrained_tokens == 0) sample.untrained_tokens = sample.llm_tokens - loss_tokens(sample);

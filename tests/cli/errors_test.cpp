@@ -173,6 +173,21 @@ TEST(Errors, NamesMayHoldBytesOfZero) {
                {"p.json: key 'model'", "unknown model 'a\\0b'", "llava-ov-llama3-8b"});
 }
 
+/// Every command that reads samples rejects sounds that the model has no encoder for.
+TEST(Errors, SoundsOfAModelWithoutSecondEncoder) {
+  const Sandbox sandbox;
+  testing::write_all(sandbox.path("s.json"), R"({"schema": "dflop.samples", "version": 1, "samples": [
+    {"id": "a", "modality": "audio", "encoder_sequences": [[1, 16, 256, 2]], "encoder_output_tokens": 8,
+     "llm_tokens": 20}]})");
+  const std::string wish = " --data s.json --cluster a100-80g:1 --gbs 1 --iterations 1 --model ";
+  for (const char* command : {"plan --planner search", "plan --planner megatron-default", "compare"}) {
+    expect_error(sandbox.run(command + wish + "qwen2.5-vl-7b"),
+                 {"s.json", "sample 'a'", "second encoder", "'qwen2.5-vl-7b' lacks"});
+  }
+  const RunResult omni = sandbox.run("plan --planner search" + wish + "qwen2.5-omni-7b");
+  EXPECT_EQ(omni.exit_code, 0) << omni.err;
+}
+
 TEST(Errors, Outputs) {
   const Sandbox sandbox;
   const std::string data = "--data d.csv ";

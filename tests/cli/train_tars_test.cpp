@@ -92,18 +92,18 @@ TEST_F(TrainTars, ResumesWithTheSameContents) {
 
 TEST_F(TrainTars, SaysHowToConvertUnsupportedMedia) {
   write_tar("film.tar", "x", "mp4", "<video>");
-  testing::expect_error(train("--steps 1", "film.tar"),
-                        {"film.tar: sample 'one', .mp4", "frames as pictures .0.jpg", "<image> for each"});
+  testing::expect_error(train("--steps 1", "film.tar"), {"film.tar: sample 'one', .mp4", "FFmpeg"});
   write_tar("frames.tar", testing::read_all(kIo + "photo.jpg"), "0.jpg", "<video>");
   testing::expect_error(train("--steps 1", "frames.tar"),
-                        {"frames.tar: sample 'one'", "has <video> in its text", "<image> for each"});
+                        {"frames.tar: sample 'one', its video", "at least 2 frames, found 1"});
   write_tar("web.tar", "x", "left.gif");
   testing::expect_error(train("--steps 1", "web.tar"), {".left.gif", "a picture as .jpg, .png or .webp"});
   write_tar("song.tar", "x", "mp3", "<audio>");
   testing::expect_error(train("--steps 1", "song.tar"), {".mp3", "a sound as .wav"});
   write_tar("none.tar", "x", "txt");
-  testing::expect_error(train("--steps 1", "none.tar"), {"expected 1 pictures and sounds, one for each "
-                                                         "placeholder in the conversation, found 0"});
+  testing::expect_error(train("--steps 1", "none.tar"),
+                        {"expected 1 pictures, videos and sounds, one for each "
+                         "placeholder in the conversation, found 0"});
 }
 
 /// Files inside a folder or pattern that another option names are protected too.

@@ -26,6 +26,8 @@ ModelSpec read_qwen2_5_omni(const Config& thinker) {
             "an even number, because pairs of rows are averaged, and a pair must not "
             "span two parts of a sound");
   }
+  if (window > second.front.table)
+    audio.at("n_window").refuse_type("at most 'max_source_positions', {}", second.front.table);
   of.sound.part = 2 * std::int64_t{window};
   const double chunk = thinker.number("seconds_per_chunk", 2) * of.picture.positions_per_s;
   of.sound.positions_per_chunk = std::max<std::int64_t>(1, static_cast<std::int64_t>(chunk));

@@ -423,6 +423,7 @@ ProfileTables parse_profile_tables(std::string_view json, const std::string& fil
     const ModelSpec second = second_tables(profile).model;
     for (const JsonValue& element : root.at("second_tables").elements())
       profile.second_tp.push_back(read_tp(element, second, profile.second_tp, {}, profile.quanta));
+    if (profile.second_tp.empty()) root.at("second_tables").refuse_type("at least one table");
   }
   if (version < 3) name_host_times(profile);
   root.at("optimizer").require_keys({"start_s", "s_per_parameter"});

@@ -66,6 +66,10 @@ TEST(Omni, RejectsWhatItCannotCompute) {
       refusal([](json& of) { of["audio_config"]["output_dim"] = 3000; }).find("audio_config.output_dim'"),
       std::string::npos);
   EXPECT_NE(refusal([](json& of) {
+              of["audio_config"]["max_source_positions"] = 99;
+            }).find("audio_config.n_window': expected at most 'max_source_positions', 99"),
+            std::string::npos);
+  EXPECT_NE(refusal([](json& of) {
               of.erase("audio_config");
             }).find("'thinker_config.audio_config': expected this key"),
             std::string::npos);
