@@ -39,6 +39,7 @@ double chosen_saving_ns(const KernelTable& table, const KernelCall& call) {
 }
 
 ProfileTables with_chosen_kernels(ProfileTables profile, const KernelTable& table) {
+  if (!profile.second_tp.empty()) profile.second_tp = with_chosen_kernels(second_tables(profile), table).tp;
   for (TpProfile& tp : profile.tp) {
     for (std::size_t u = 0; u < kProfileUnits; ++u) {
       for (ProfilePoint& point : tp.units[u]) {

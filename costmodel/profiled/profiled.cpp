@@ -216,9 +216,15 @@ bool ProfiledCostModel::knows_shares() const {
 }
 
 double ProfiledCostModel::bandwidth(Op op, const Stage& stage, const Work& work) const {
-  const auto [fewer, more, weight] = between(stage);
-  const Seconds alone = passes(fewer, stage, work, false).of(op);
-  const Seconds beside = passes(fewer, stage, work, true).of(op);
+  Seconds alone(0);
+  Seconds beside(0);
+  const auto add = [&](const ProfiledCostModel& of, const Stage& its_stage, const Work& its_work) {
+    const Tables& fewer = of.between(its_stage).fewer;
+    alone += of.passes(fewer, its_stage, its_work, false).of(op);
+    beside += of.passes(fewer, its_stage, its_work, true).of(op);
+  };
+  add(*this, stage, work);
+  with_second(stage, work, add);
   return alone > Seconds(0) ? fraction_of(beside / alone) : 0;
 }
 

@@ -336,6 +336,12 @@ class PlanSession final : public ServiceSession {
     if (!profile_) require_speeds(target_->cluster, "the plan's 'profile' (in Python profile=FILE)");
     std::vector<Sample> samples;
     for (const JsonValue& sample : json.at("samples").elements()) samples.push_back(read_sample(sample));
+    for (const Sample& sample : samples) {
+      if (sample.encoder().second.tokens > 0 && !target_->model.second) {
+        json.at("samples").refuse("sample '{}' has sequences of a second encoder, which model '{}' lacks",
+                                  sample.id, target_->model.name);
+      }
+    }
     require_enough_samples(samples.size(), plan_);
     if (measured_) {  // only a note: the server rejects no batch of a run for this reason
       const ProfileReach reach = reach_of(*measured_, plan_, target_->model, {&samples, 1});

@@ -96,5 +96,8 @@ def test_clusters_at_the_limits_are_read(limits, tmp_path):
     path, samples = tmp_path / "cluster.json", tmp_path / "samples.json"
     dflop.write_cluster(path, **{**CLUSTER, **limits})
     path.write_text(json.dumps({**json.loads(path.read_text()), "placeholder": False}))
+    sound = {**GOOD, "encoder_sequences": GOOD["encoder_sequences"] + [[1, 16, 256, 2]]}
+    dflop.write_samples(samples, [GOOD] * 3 + [sound])
+    assert json.loads(samples.read_text())["samples"][3]["encoder_sequences"][-1] == [1, 16, 256, 2]
     dflop.write_samples(samples, [GOOD] * 4)
     dflop.plan(model="tiny-vlm", cluster=path, data=samples, gbs=4, tp=1, pp=1, dp=1, layout="uniform")

@@ -99,7 +99,10 @@ def _read_sequences(where, groups):
         rows = [[]]
     # A fourth number, 2, says that the sequences are those of the model's second encoder.
     if any(len(row) != 3 and (len(row) != 4 or row[3] not in (1, 2)) for row in rows):
-        raise InputError(f"{where}: expected lists of [count, tokens, attention pairs], found {groups!r}")
+        raise InputError(
+            f"{where}: expected lists of [count, tokens, attention pairs], and 2 at the end for a second encoder, "
+            f"found {groups!r}"
+        )
     for _, tokens, pairs, *_ in rows:
         whole_number(f"{where}: tokens", tokens, 1, _MOST_SEQUENCE_TOKENS)
         whole_number(f"{where}: attention pairs", pairs, 0, tokens * tokens)
@@ -126,7 +129,10 @@ def _read_data_sample(where, sample):
     """Returns a sample that may be drawn into any batch."""
     read = read_sample(where, sample)
     whole_number(where + "llm_tokens", read["llm_tokens"], 0, _MOST_DATA_TOKENS)
-    pairs = sum(count * pairs for count, _, pairs in read["encoder_sequences"])
+    pairs = [0, 0]  # of each encoder
+    for count, _, of_one, *encoder in read["encoder_sequences"]:
+        pairs[encoder == [2]] += count * of_one
+    pairs = max(pairs)
     if pairs > _MOST_DATA_PAIRS:
         raise InputError(f"{where}encoder_sequences: expected at most 2e13 attention pairs, found {pairs:g}")
     return read

@@ -183,7 +183,11 @@ Workload share_of_bundle(const Workload& work, int items, int gbs, std::int64_t 
     return static_cast<std::int64_t>(std::clamp(std::floor(copies - 0.5), 0.0, 4e18));
   };
   Workload at_least = each_count(share, work);
-  if (!work.empty()) at_least.tokens = std::max<std::int64_t>(at_least.tokens, 1);
+  // Each item has work. If one encoder has all of it, each item has work of this encoder.
+  if (work.tokens > 0 && work.second.tokens == 0)
+    at_least.tokens = std::max<std::int64_t>(at_least.tokens, 1);
+  if (work.second.tokens > 0 && work.tokens == 0)
+    at_least.second.tokens = std::max<std::int64_t>(at_least.second.tokens, 1);
   return at_least;
 }
 

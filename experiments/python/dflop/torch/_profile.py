@@ -165,6 +165,8 @@ def _model(model):
             f"{where}: expected a file of schema 'dflop.model', found {model.get('schema')!r}; those in "
             "experiments/presets/models show what it has"
         )
+    if "second" in model:
+        raise InputError(f"{where}: key 'second': dflop.torch profiles models with one encoder")
     sizes = "name layers hidden ffn heads kv_heads head_dim gated_mlp causal vocabulary".split()
     return {
         "name": model["name"],
