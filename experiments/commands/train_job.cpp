@@ -107,6 +107,8 @@ void read_data(const Values& values, TrainJob& job) {
   job.data_fingerprint = fingerprint(*job.samples);
   // A run with made-up contents of the same shapes counts as a different run.
   if (job.shards) job.data_fingerprint += " with contents";
+  // A half turn keeps the shape, so the fingerprint of the samples does not show the rule.
+  if (job.shards && read_text(values, "exif") == "ignore") job.data_fingerprint += " as stored";
 }
 
 /// Adds the delay of outliers to the data's fingerprint, because it changes the batches. Reports the effect

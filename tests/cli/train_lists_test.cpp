@@ -86,6 +86,16 @@ TEST_F(TrainLists, FoldersOfFramesAreVideos) {
   EXPECT_LT(expected[1], expected[0]);
 }
 
+/// A resumed run must not turn pictures that it took as stored before.
+TEST_F(TrainLists, ResumeWithTheSameRuleOfExif) {
+  write_lines("a.jsonl", samples());
+  const std::string options = "--media-root media --checkpoint c ";
+  losses(train("a.jsonl", options + "--steps 1"));
+  testing::expect_error(train("a.jsonl", options + "--steps 2 --resume --exif ignore"),
+                        {"data with fingerprint", "as stored"});
+  EXPECT_EQ(losses(train("a.jsonl", options + "--steps 2 --resume")).size(), 1U);
+}
+
 /// A run on a list with bad samples equals the run on the list without them, also after it resumes.
 TEST_F(TrainLists, BadSamplesAreLeftOutOnRequest) {
   json with_bad = samples();
