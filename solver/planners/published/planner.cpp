@@ -19,7 +19,8 @@ std::string reason_against(const PlanRequest& request) {
   const auto none_has = [&](Workload (Sample::*work)() const) {
     return std::ranges::all_of(request.profile, [&](const Sample& item) { return (item.*work)().empty(); });
   };
-  if (request.model.second) return "the published method plans models with one encoder; planner search plans those with two";
+  if (request.model.second)
+    return "the published method plans models with one encoder; planner search plans those with two";
   if (none_has(&Sample::encoder)) return "no item of the data has work for the encoder";
   if (none_has(&Sample::llm)) return "no item of the data has work for the LLM";
   return "";
