@@ -28,7 +28,8 @@ struct EncoderInput : PackedRows {
   RowMix sent;                        ///< makes the sent rows from the connector's rows
   std::vector<std::int64_t> rows_to;  ///< number of rows for each dp rank of the LLM, in rank order
   std::shared_ptr<EncoderInput> second = nullptr;  ///< if the model has a second encoder
-  /// If the model has a second encoder, these are the places of the encoder's sent rows among those of both.
+  /// If the model has a second encoder, these are the places of this encoder's sent rows among the rows of
+  /// both.
   std::vector<std::int32_t> sent_places = {};
 
   /// Returns the number of rows that all encoders send.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/missing_encoder.hpp"
 
 namespace dflop {
 namespace {
@@ -364,11 +365,8 @@ bool is_splittable(const ModelSpec& model, int encoder_tp, int llm_tp) {
 
 void require_live(const ModelSpec& model, std::span<const Sample> samples) {
   for (const Sample& sample : samples) {
-    if (sample.encoder().second.tokens > 0 && !model.second) {
-      throw Error(ErrorKind::input, "sample '" + sample.id +
-                                        "' has sequences of a second encoder, which model '" + model.name +
-                                        "' lacks");
-    }
+    if (const std::string missing = missing_encoder(model, sample); !missing.empty())
+      throw Error(ErrorKind::input, missing);
     if (sample.encoder_output_tokens == 0) continue;
     const std::string found = "sample '" + sample.id + "': " + std::to_string(sample.encoder_output_tokens) +
                               " LLM tokens come from the encoder, ";

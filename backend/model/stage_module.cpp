@@ -86,11 +86,11 @@ Tensor StageModule::encode(Tensor in, const EncoderInput& input, StageTape& tape
   if (!second_) return first;
   const Tensor second = second_->forward({}, *input.second, tape.second);
   Tensor sent(rank_, first.rows() + second.rows(), first.columns());
-  rank_.kernels.zero(Matrix(sent));
-  rank_.kernels.scatter_add_rows(sent, first, IndexTensor(rank_, input.sent_places));
-  rank_.kernels.scatter_add_rows(sent, second, IndexTensor(rank_, input.second->sent_places));
   tape.sent_places = IndexTensor(rank_, input.sent_places);
   tape.second_places = IndexTensor(rank_, input.second->sent_places);
+  rank_.kernels.zero(Matrix(sent));
+  rank_.kernels.scatter_add_rows(sent, first, tape.sent_places);
+  rank_.kernels.scatter_add_rows(sent, second, tape.second_places);
   return sent;
 }
 

@@ -211,7 +211,7 @@ struct ProfileTables {
   bool operator==(const ProfileTables&) const = default;
 };
 
-/// Returns the tables of the second encoder and its connector as those of a model without an LLM.
+/// Returns the tables of the second encoder and its connector, as for a model without an LLM.
 /// @pre profile.model.second
 inline ProfileTables second_tables(const ProfileTables& profile) {
   ProfileTables second = profile;

@@ -12,12 +12,12 @@ namespace {
 // Only stages at an end of their module have the terms of that end. A subset with such terms must also have
 // the terms of the module's layers.
 constexpr unsigned kEncoderLayers = 1U << 1;
-constexpr unsigned kConnectors = 1U << 3;  // the second encoder runs whole, so its term 8 stands alone
+constexpr unsigned kConnector = 1U << 3;  // the second encoder runs whole, so its term needs no other
 constexpr unsigned kLlmLayers = 1U << 4;
 constexpr unsigned kLlmEnds = 1U << 6 | 1U << 7;
 
 bool holds_layers(unsigned subset) {
-  return ((subset & kConnectors) == 0 || (subset & kEncoderLayers) != 0) &&
+  return ((subset & kConnector) == 0 || (subset & kEncoderLayers) != 0) &&
          ((subset & kLlmEnds) == 0 || (subset & kLlmLayers) != 0);
 }
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string_view>
 
+#include "core/missing_encoder.hpp"
 #include "core/program/loss_weight.hpp"
 #include "core/refuse.hpp"
 #include "experiments/cli/say.hpp"
@@ -198,20 +199,16 @@ std::shared_ptr<const Dataset> open_named(const Values& values, const ModelSpec&
   return data;
 }
 
-/// Rejects samples of a file whose sounds the model cannot take.
+/// Rejects sounds of a samples file that the model cannot encode.
 void require_sounds_fit(const ModelSpec& model, std::span<const Sample> samples, const std::string& file) {
+  const std::int64_t longest = model.architecture ? model.architecture->sound.part / 2 : 0;  // rows
   for (const Sample& sample : samples) {
+    if (const std::string missing = missing_encoder(model, sample); !missing.empty())
+      throw Error(ErrorKind::input, missing, file);
     for (const EncoderSequences& sequences : sample.encoder_sequences) {
-      if (!sequences.second) continue;
-      if (!model.second) {
-        refuse_input(file, "sample '{}' has sequences of a second encoder, which model '{}' lacks", sample.id,
-                     model.name);
-      }
-      const std::int64_t part = model.architecture ? model.architecture->sound.part / 2 : 0;
-      if (part > 0 && sequences.tokens > part) {
-        refuse_input(file, "sample '{}': expected parts of sounds of at most {} rows in model '{}', found {}",
-                     sample.id, part, model.name, sequences.tokens);
-      }
+      if (longest == 0 || !sequences.second || sequences.tokens <= longest) continue;
+      refuse_input(file, "sample '{}': expected parts of sounds of at most {} rows in model '{}', found {}",
+                   sample.id, longest, model.name, sequences.tokens);
     }
   }
 }

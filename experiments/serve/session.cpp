@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/iteration/iteration.hpp"
+#include "core/missing_encoder.hpp"
 #include "core/refuse.hpp"
 #include "costmodel/analytic/flops.hpp"
 #include "experiments/serve/batch_window.hpp"
@@ -337,10 +338,8 @@ class PlanSession final : public ServiceSession {
     std::vector<Sample> samples;
     for (const JsonValue& sample : json.at("samples").elements()) samples.push_back(read_sample(sample));
     for (const Sample& sample : samples) {
-      if (sample.encoder().second.tokens > 0 && !target_->model.second) {
-        json.at("samples").refuse("sample '{}' has sequences of a second encoder, which model '{}' lacks",
-                                  sample.id, target_->model.name);
-      }
+      if (const std::string missing = missing_encoder(target_->model, sample); !missing.empty())
+        json.at("samples").refuse(missing);
     }
     require_enough_samples(samples.size(), plan_);
     if (measured_) {  // only a note: the server rejects no batch of a run for this reason

@@ -1,4 +1,4 @@
-// Costs of a model with two encoders are those of its parts.
+// A model with two encoders costs as much as its parts.
 #include <gtest/gtest.h>
 
 #include "core/program/lowering.hpp"

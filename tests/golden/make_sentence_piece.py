@@ -61,7 +61,7 @@ def loaded(file):
 
 
 def encoded(file, texts):
-    """Returns the tokens of each text, and those of the newer forms that differ."""
+    """Returns the tokens of each text, and the tokens in newer forms where they differ."""
     usual = loaded(file)
     forms = {"first": loaded(with_metaspace(file, "first", False)),
              "always split": loaded(with_metaspace(file, "always", True)),

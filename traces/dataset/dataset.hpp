@@ -42,7 +42,7 @@ class Dataset {
   const SampleCut& cut() const { return cut_; }
   /// Returns a note for users about how the data are read; empty if there is none.
   const std::string& note() const { return note_; }
-  /// Returns what is assumed about the data because they do not say it; empty if nothing is.
+  /// Returns the assumptions about facts that the data do not state; empty if there are none.
   const std::string& assumption() const { return assumption_; }
 
   /// Returns a fingerprint of the files and of the samples' places in them.

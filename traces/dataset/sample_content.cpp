@@ -155,17 +155,14 @@ Sample shape_of(const ModelSpec& model, const std::string& id, const SampleConte
   sample.id = id;
   std::int64_t text = std::ssize(content.tokens.ids);
   for (const EncoderSequence& sequence : content.sequences) {
-    EncoderSequences one{1, sequence.rows, attention_pairs(model, sequence), sequence.second};
-    if (!sample.encoder_sequences.empty()) {
-      EncoderSequences& last = sample.encoder_sequences.back();
-      one.count = last.count;
-      if (one == last) {
-        ++last.count;
-        continue;
-      }
-      one.count = 1;
+    std::vector<EncoderSequences>& groups = sample.encoder_sequences;
+    EncoderSequences group{0, sequence.rows, attention_pairs(model, sequence), sequence.second};
+    if (!groups.empty()) group.count = groups.back().count;
+    if (groups.empty() || group != groups.back()) {
+      group.count = 0;
+      groups.push_back(group);
     }
-    sample.encoder_sequences.push_back(one);
+    ++groups.back().count;
   }
   sample.llm_tokens = content.tokens.rows;
   sample.untrained_tokens = sample.llm_tokens - trained_tokens(content.tokens);

@@ -134,8 +134,8 @@ PixelLimits qwen_video_limits(std::int64_t frames, double token_pixels);
 /// (qwen-vl-utils, smart_nframes). It is below 4 if the video has fewer frames, and 0 if it has only one.
 std::int64_t qwen_sampled_frames(VideoTiming video);
 
-/// A Qwen3VideoRule holds the settings of Qwen3-VL's video processor, by default those of its class. Unlike
-/// Qwen2-VL's, the limits are for the pixels of all sampled frames together.
+/// A Qwen3VideoRule holds the settings of Qwen3-VL's video processor, by default as its class sets them.
+/// Unlike Qwen2-VL's, the limits are for the pixels of all sampled frames together.
 struct Qwen3VideoRule {
   PixelLimits limits = {131'072, 786'432};
   double token_side = 32;  ///< pixels

@@ -97,7 +97,7 @@ def _read_sequences(where, groups):
         rows = [[operator.index(number) for number in group] for group in groups]
     except (TypeError, ValueError):
         rows = [[]]
-    # A fourth number, 2, says that the sequences are those of the model's second encoder.
+    # A fourth number, 2, marks sequences of the model's second encoder.
     if any(len(row) != 3 and (len(row) != 4 or row[3] not in (1, 2)) for row in rows):
         raise InputError(
             f"{where}: expected lists of [count, tokens, attention pairs], and 2 at the end for a second encoder, "

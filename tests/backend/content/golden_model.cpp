@@ -83,7 +83,7 @@ std::int64_t tiles_of(const Architecture& of, ImageSize image) {
   return llava_tile_count(image, processor);
 }
 
-/// Returns the sounds of a sample. Those of a batch are padded to one length.
+/// Returns the sounds of a sample. All sounds of a batch are padded to one length.
 std::vector<MediumContent> sounds_of(const ModelSpec& model, const SampleInputs& inputs) {
   const GoldenTensor* mel = inputs.find("input_features");
   if (mel == nullptr) return {};

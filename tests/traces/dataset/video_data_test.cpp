@@ -136,7 +136,7 @@ TEST(VideoData, ListOfPathsIsAVideo) {
   EXPECT_EQ(grays_of(parts.read("b.jsonl/1", true), {}, patch), (std::vector{30, 10, 0, 20}));
 }
 
-/// The seconds are those of transformers in tests/golden/io/grids.json for 7 frames, 2 a second; the last
+/// The seconds come from transformers, in tests/golden/io/grids.json for 7 frames, 2 a second; the last
 /// frame is repeated. 160 x 160 pixels are 5 x 5 tokens of 32 pixels.
 TEST(VideoData, Qwen3VlWritesTheTimeBeforeEachSlot) {
   const Data data("qwen3-vl");
@@ -253,7 +253,7 @@ TEST(VideoData, TarHasTheFramesOfAVideo) {
             (std::vector{0, 10, 20, 100}));
 }
 
-/// The rules keep the first and last frame. The numbers are those of torch.linspace(0, 29, 14).round() and
+/// The rules keep the first and last frame. The numbers come from torch.linspace(0, 29, 14).round() and
 /// numpy.linspace(0, 29, 14).round(); for LLaVA-OneVision, 70 frames at one a second exceed 32:
 /// numpy.linspace(0, 69, 32, dtype=int).
 TEST(VideoData, SampledFramesAreEvenlySpread) {
