@@ -259,13 +259,18 @@ Bytes workspace_bytes(Op op, const Stage& stage, const ModelSpec& model, const W
     most = std::max(most, stays + layer_workspace(op, model.encoder, stage.encoder_layers, stage,
                                                   work.encoder.tokens, encoder));
   }
-  Bytes all{most + layer_gradients(stage, model, work)};
-  if (work.has_second(stage, model)) {
-    const Bytes second =
-        workspace_bytes(op, stage_of_second(stage, model), model.of_second(), work.of_second());
-    all = std::max(all, Bytes{stays} + second);
-  }
-  return all;
+  const Bytes gradients{layer_gradients(stage, model, work)};
+  if (!work.has_second(stage, model)) return Bytes{most} + gradients;
+  // The backward of the second encoder runs before the first one's. Layers that it rebuilds stay until the
+  // weight gradients are computed.
+  const Stage own = stage_of_second(stage, model);
+  const ModelSpec second = model.of_second();
+  const Work its_work = work.of_second();
+  Bytes rebuilt{0};
+  if (op == Op::backward_input && stage.trained.encoder)
+    rebuilt = split_activation_bytes(own, second, its_work) - activation_bytes(own, second, its_work);
+  return gradients +
+         std::max(Bytes{most} + rebuilt, Bytes{stays} + workspace_bytes(op, own, second, its_work));
 }
 
 }  // namespace dflop
