@@ -24,6 +24,7 @@
 #include "experiments/studies/named_profile.hpp"
 #include "experiments/studies/plan_export.hpp"
 #include "experiments/studies/planning.hpp"
+#include "experiments/studies/published_files.hpp"
 #include "experiments/studies/target.hpp"
 #include "experiments/studies/what_if/reductions.hpp"
 #include "experiments/trust/assumptions.hpp"
@@ -193,6 +194,19 @@ void require_search_for_spread(OrderKind order, const std::string& planner) {
                   to_string(order), planner));
 }
 
+/// Returns the folder for the tables of a published planner, if they are wanted.
+std::optional<std::string> read_tables_folder(const Values& values, const std::string& planner) {
+  std::optional<std::string> folder = read_text(values, "tables-out");
+  if (!folder) return folder;
+  if (planner != "dflop" && planner != "dflop-paper")
+    refuse_option("tables-out",
+                  fmt::format("works only with '--planner dflop' or '--planner dflop-paper', which "
+                              "plan from tables, found '--planner {}'",
+                              planner));
+  check_output_directory(*folder, "dflop_config.yaml");
+  return folder;
+}
+
 /// Returns the plan as JSON, with its assumptions for the reader.
 std::string plan_json(const Plan& plan, const AssumptionBlock& assumptions) {
   auto json = nlohmann::ordered_json::parse(to_json(plan));
@@ -252,6 +266,7 @@ int run_plan(const Values& values) {
     plan_options.order = PlanOptions{}.order;  // the search reads the order as a wish
   const Format format = read_format(values);
   const auto out = read_output(values, "out");
+  const auto tables_folder = read_tables_folder(values, planner);
   const auto form = read_text(values, "export");
   if (form) {
     require_one_of("export", plan_form_names(), *form);
@@ -282,8 +297,13 @@ int run_plan(const Values& values) {
   const auto start = std::chrono::steady_clock::now();
   if (search.time_limit)  // reading has used some of the limit
     search.time_limit = std::max(*search.time_limit - Seconds(start - begun), Seconds{1e-3});
-  PlanResult result = make_plan(
-      planner, {target, samples, batches, gbs, seed, plan_options, search, values["best-parts"].as<bool>()});
+  const PlanningInput input{target, samples,      batches, gbs,
+                            seed,   plan_options, search,  values["best-parts"].as<bool>()};
+  if (tables_folder) {
+    make_output_directory(*tables_folder);
+    write_published_tables(*tables_folder, input);
+  }
+  PlanResult result = make_plan(planner, input);
   if (profile && result.plan) {
     require_measured(*profile, *result.plan, target.model);
     require_reach(*profile, *result.plan, target.model, batches, read_extrapolate(values));
@@ -416,6 +436,9 @@ if nothing fits, with the reason; JSON then has schema dflop.infeasible and the 
           {"out", text("FILE").common(), "write the plan as JSON"},
           {"export", text(joined(plan_form_names())).common(),
            "instead of a table, print the plan as options or code for this framework; see 'dflop export'"},
+          {"tables-out", text("DIR"),
+           "for planner dflop and dflop-paper: write the tables that they plan from, in the files that the "
+           "released optimizer reads"},
           {"explain", flag().common(),
            "list the ten best plans of planner search, where their time goes, and what the gradient "
            "reductions of the best plan wait for"},

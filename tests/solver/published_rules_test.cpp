@@ -35,7 +35,7 @@ ModuleTables random_tables(Random& random, std::vector<double> grid, double unit
                                between(random, 1, 20) / tp, between(random, 0, 1) / units / tp,
                                between(random, 0, 1) / units / tp});
   }
-  tables.mean_flop = between(random, 1, 100);
+  tables.mean_tflop = between(random, 1, 100);
   tables.mean_units = between(random, 0.2, 1) * units;
   tables.most_units = tables.mean_units * between(random, 1, 20);
   return tables;
@@ -98,7 +98,7 @@ double duration(const ModuleTables& tables, const std::vector<double>& grid, int
   double units = tables.mean_units * items;
   if (!extends) units = std::clamp(units, grid.front(), grid.back());
   const double throughput = interpolated(profile_of(tables, tp).throughput, grid, units);
-  return throughput > 0 ? tables.mean_flop * items / (throughput * tp * pp) : kInfinity;
+  return throughput > 0 ? tables.mean_tflop * items / (throughput * tp * pp) : kInfinity;
 }
 
 PublishedChoice choice(const std::vector<int>& p, int microbatches, double seconds) {
@@ -212,7 +212,7 @@ ModuleTables plain(double flop) {
   ModuleTables tables;
   tables.layers = 1;
   tables.profiles = {{1, Curve({1, 2}, {1, 1})}};
-  tables.mean_flop = flop;
+  tables.mean_tflop = flop;
   tables.mean_units = 1;
   tables.most_units = 4;
   return tables;

@@ -33,7 +33,7 @@ PlanResult PublishedPlanner::plan(const PlanRequest& request) const {
   PlanResult result;
   result.infeasible_reason = reason_against(request);
   if (!result.infeasible_reason.empty()) return result;
-  const PublishedProfile profile = published_profile(request);
+  const PublishedProfile profile = published_profile(published_tables(request), request.model);
   const PublishedProblem problem{request.cluster.gpus(), request.gbs,
                                  static_cast<double>(request.cluster.gpu.memory.count)};
   const bool released = reading_ == PublishedReading::released;
@@ -41,11 +41,15 @@ PlanResult PublishedPlanner::plan(const PlanRequest& request) const {
       released ? released_choice(profile, problem) : printed_choice(profile, problem);
   result.candidates = found.candidates;
   if (!found.choice) {
+    const std::string rule =
+        released ? fmt::format(
+                       "1.25 x (10 bytes per parameter, and activations and loss of the largest item: "
+                       "{:.0f} tiles and {:.0f} tokens)",
+                       profile.encoder.most_units, profile.llm.most_units)
+                 : "10 bytes per parameter, and activations and loss of the mean microbatch";
     result.infeasible_reason = fmt::format(
-        "by the published memory rule ({}) no pair of encoder and LLM fits the {:.1f} GiB of a GPU",
-        released ? "1.25 x (10 bytes per parameter and the activations of the largest item)"
-                 : "10 bytes per parameter and the activations of the mean microbatch",
-        problem.memory / (1024.0 * 1024 * 1024));
+        "by the published memory rule ({}) no pair of encoder and LLM fits the {:.1f} GiB of a GPU", rule,
+        problem.memory / kGib);
     return result;
   }
   Plan plan = blank_plan(request, name());

@@ -1,167 +1,130 @@
 #include "solver/planners/published/profile.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <map>
+#include <numeric>
 
-#include "core/program/lowering.hpp"
 #include "costmodel/analytic/flops.hpp"
 
 namespace dflop {
 namespace {
 
-constexpr std::array kTps = {1, 2, 4, 8};
-constexpr std::array<std::int64_t, 7> kTiles = {1, 2, 4, 8, 16, 32, 64};
-constexpr std::array<std::int64_t, 4> kTokens = {1024, 2048, 4096, 8192};
-constexpr double kStateBytes = 10;  // per parameter: bf16 weight, gradient, two moments and DDP's bucket
-constexpr double kBf16 = 2;
+constexpr double kTera = 1e12;
+constexpr double kRecomputed = 4.0 / 3;  // forward, recomputation and backward over forward and backward
 
-/// Returns a stage with this many layers of one module and all of its ends.
-Stage stage_of(const PlanRequest& request, bool encoder, int layers, int tp) {
-  Stage stage;
-  (encoder ? stage.encoder_layers : stage.llm_layers) = layers;
-  stage.connector = encoder;
-  stage.embedding = stage.head = !encoder;
-  stage.tp = tp;
-  stage.recomputation = request.options.recomputation;
-  stage.sequence_parallel = request.options.sequence_parallel;
-  stage.zero1 = false;
-  stage.trained = request.options.trained;
-  return stage;
+double hundredths(double value) {
+  return std::nearbyint(value * 100) / 100;
 }
 
-double seconds(const CostModel& cost, const Stage& stage, const Work& work) {
-  return cost.both_passes(stage, work).count();
+double mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-/// Returns the mean encoder sequence of the data.
-Workload mean_tile(std::span<const Sample> items) {
-  Workload all;
-  for (const Sample& item : items) all += item.encoder();
-  const auto mean = [&](std::int64_t count) {
-    return std::max<std::int64_t>(
-        1, std::llround(static_cast<double>(count) / static_cast<double>(all.sequences)));
-  };
-  return {1, mean(all.tokens), mean(all.attention_pairs)};
-}
-
-/// Fits memory as lines over layers, from two numbers of layers at one microbatch with this many units.
-void fit_memory(ModuleProfile& profile, const PlanRequest& request, bool encoder, std::array<int, 2> layers,
-                const Work& work, double units) {
-  std::array<double, 2> state{};
-  std::array<double, 2> activation{};
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    const Stage stage = stage_of(request, encoder, layers[i], profile.tp);
-    const double of_trained = static_cast<double>(trained_parameters(stage, request.model)) /
-                              static_cast<double>(stage_parameters(stage, request.model));
-    state[i] = (1 + (kStateBytes / kBf16 - 1) * of_trained) *
-               static_cast<double>(request.cost.model_state(stage).parameters.count);
-    activation[i] = static_cast<double>(request.cost.activation(stage, work).count) / units;
+/// Returns a curve of TFLOP/s on one GPU, rounded as the released code does.
+Curve throughput_curve(const std::vector<TimeRow>& rows, const std::vector<double>& tflop) {
+  std::vector<double> x;
+  std::vector<double> y;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    x.push_back(static_cast<double>(rows[i].units));
+    y.push_back(hundredths(tflop[i] / (rows[i].milliseconds * rows[i].tp) * 1000));
   }
-  profile.state_of_layer = (state[1] - state[0]) / (layers[1] - layers[0]);
-  profile.state_base = state[0] - profile.state_of_layer * layers[0];
-  profile.activation_of_layer = (activation[1] - activation[0]) / (layers[1] - layers[0]);
-  profile.activation_base = activation[0] - profile.activation_of_layer * layers[0];
+  return {std::move(x), std::move(y)};
 }
 
-/// Returns the values of tp for which a module with this many heads is profiled.
-std::vector<int> tps_of(const PlanRequest& request, int heads) {
-  std::vector<int> tps;
-  for (const int tp : kTps) {
-    if (heads % tp == 0 && request.cluster.gpus_per_node % tp == 0) tps.push_back(tp);
-  }
-  return tps;
+/// Returns rows by tp.
+template <typename Row>
+std::map<int, std::vector<Row>> by_tp(const std::vector<Row>& rows) {
+  std::map<int, std::vector<Row>> groups;
+  for (const Row& row : rows) groups[row.tp].push_back(row);
+  return groups;
 }
 
-template <typename Values>
-std::vector<double> as_doubles(const Values& values) {
-  return {values.begin(), values.end()};
+/// Fits memory as lines over layers through the first two rows.
+void fit_memory(ModuleProfile& profile, const std::vector<MemoryRow>& rows) {
+  const MemoryRow& first = rows.at(0);
+  const MemoryRow& second = rows.at(1);
+  const int layers = second.layers - first.layers;
+  const auto units = static_cast<double>(first.units);
+  profile.state_of_layer = kGib * (second.state_peak - first.state_peak) / layers;
+  profile.state_base = kGib * first.state_peak - first.layers * profile.state_of_layer;
+  const double peak_of_layer = kGib * (second.forward_peak - first.forward_peak) / layers;
+  profile.activation_of_layer = peak_of_layer / units;
+  profile.activation_base = (kGib * first.forward_peak - first.layers * peak_of_layer) / units;
 }
 
-ModuleTables encoder_tables(const PlanRequest& request) {
-  const ModelSpec& model = request.model;
-  const Workload tile = mean_tile(request.profile);
-  const auto tiles = [&](std::int64_t count) {
-    return Workload{count, count * tile.tokens, count * tile.attention_pairs};
-  };
-  ModuleTables tables;
-  tables.layers = model.encoder.layers;
-  const int layers = std::min(16, tables.layers);
-  const auto flop = [&](const Workload& work, int count) {
-    return (layer_forward_flop(model.encoder, work) * count + connector_flop(model, work)).count;
-  };
-  for (const int tp : tps_of(request, model.encoder.heads)) {
-    const Stage stage = stage_of(request, true, layers, tp);
-    std::vector<double> throughput;
-    for (const std::int64_t count : kTiles) {
-      const double time = seconds(request.cost, stage, {tiles(count), {}});
-      throughput.push_back(flop(tiles(count), layers) / (time * tp));
+ModuleTables encoder_tables(const PublishedTables& tables, const ModelSpec& model) {
+  ModuleTables encoder;
+  encoder.layers = model.encoder.layers;
+  const auto memory = by_tp(tables.encoder_memory);
+  for (const auto& [tp, rows] : by_tp(tables.encoder_times)) {
+    std::vector<double> tflop;
+    for (const TimeRow& row : rows) {
+      const auto tiles = static_cast<double>(row.units);
+      tflop.push_back(encoder_tflop(model, tables.tile_tokens, tiles, row.layers));
     }
-    ModuleProfile& profile =
-        tables.profiles.emplace_back(ModuleProfile{tp, Curve(as_doubles(kTiles), std::move(throughput))});
-    fit_memory(profile, request, true, {4, 8}, {tiles(2), {}}, 2);
+    fit_memory(encoder.profiles.emplace_back(ModuleProfile{tp, throughput_curve(rows, tflop)}),
+               memory.at(tp));
   }
-  const auto items = static_cast<double>(request.profile.size());
-  for (const Sample& item : request.profile) {
-    const auto units = static_cast<double>(item.encoder().tokens) / static_cast<double>(tile.tokens);
-    tables.mean_flop += flop(item.encoder(), tables.layers) / items;
-    tables.mean_units += units / items;
-    tables.most_units = std::max(tables.most_units, units);
-  }
-  return tables;
+  encoder.mean_units = mean(tables.tiles);
+  encoder.most_units = std::ranges::max(tables.tiles);
+  encoder.mean_tflop = encoder_tflop(model, tables.tile_tokens, encoder.mean_units, encoder.layers);
+  return encoder;
 }
 
-/// Returns the LLM's throughput. It combines the throughput of the linear layers and of attention (the mean
-/// over the data), weighted by their fractions of the FLOP.
-Curve llm_throughput(const PlanRequest& request, int tp, int layers) {
-  const TransformerSpec& llm = request.model.llm;
-  const Stage stage = stage_of(request, false, layers, tp);
-  const auto attention_part = [&](const Workload& work, int count) {
-    return (attention_flop(llm, work) * count).count;
-  };
-  const auto linear_part = [&](const Workload& work, int count) {
-    return (layer_forward_flop(llm, work) * count + head_flop(llm, work)).count - attention_part(work, count);
-  };
-  std::vector<double> linear;
-  std::vector<double> attention;
-  for (const std::int64_t tokens : kTokens) {
-    const Workload work{1, tokens, tokens * tokens};
-    const double without = seconds(request.cost, stage, {{}, {1, tokens, 0}});
-    const double of_attention = seconds(request.cost, stage, {{}, work}) - without;
-    linear.push_back(linear_part(work, layers) / (without * tp));
-    attention.push_back(of_attention > 0 ? attention_part(work, layers) / (of_attention * tp) : 0);
+/// DataFlop has what the data says about the LLM's FLOP.
+struct DataFlop {
+  double mean = 0;       ///< TFLOP of a sample
+  double attention = 0;  ///< the fraction of the attention core
+};
+
+/// Returns the LLM's throughput at one tp. `full` and `linear` are rows with and without attention.
+Curve llm_throughput(const TransformerSpec& llm, const PublishedTables& tables, const DataFlop& data,
+                     std::vector<TimeRow> full, std::vector<TimeRow> linear) {
+  std::vector<double> linear_tflop;
+  std::vector<double> core_tflop;
+  for (std::size_t i = 0; i < full.size(); ++i) {
+    const auto tokens = static_cast<double>(full[i].units);
+    core_tflop.push_back(attention_tflop(llm, tokens, full[i].layers));
+    linear_tflop.push_back(llm_tflop(llm, tokens, full[i].layers) - core_tflop.back());
+    full[i].milliseconds = hundredths(full[i].milliseconds - linear[i].milliseconds);
+    linear[i].milliseconds = hundredths(linear[i].milliseconds);
   }
-  const Curve of_attention(as_doubles(kTokens), std::move(attention));
-  double linear_flop = 0;
-  double attention_flop = 0;
-  double mean_of_attention = 0;
-  for (const Sample& item : request.profile) {
-    linear_flop += linear_part(item.llm(), llm.layers);
-    attention_flop += attention_part(item.llm(), llm.layers);
-    mean_of_attention += of_attention.extended(static_cast<double>(item.llm_tokens));
+  const Curve of_attention = throughput_curve(full, core_tflop);
+  const Curve of_linear = throughput_curve(linear, linear_tflop);
+  double attention = 0;
+  for (const double tokens : tables.tokens) attention += of_attention.extended(tokens);
+  attention /= static_cast<double>(tables.tokens.size());
+  std::vector<double> x;
+  std::vector<double> y;
+  for (const TimeRow& row : linear) {
+    x.push_back(static_cast<double>(row.units));
+    y.push_back((1 - data.attention) * of_linear.held(x.back()) + data.attention * attention);
   }
-  mean_of_attention /= static_cast<double>(request.profile.size());
-  const double share = attention_flop / (linear_flop + attention_flop);
-  for (double& throughput : linear) throughput = (1 - share) * throughput + share * mean_of_attention;
-  return {as_doubles(kTokens), std::move(linear)};
+  return {std::move(x), std::move(y)};
 }
 
-ModuleTables llm_tables(const PlanRequest& request) {
-  ModuleTables tables;
-  tables.layers = request.model.llm.layers;
-  for (const int tp : tps_of(request, request.model.llm.heads)) {
-    ModuleProfile& profile = tables.profiles.emplace_back(
-        ModuleProfile{tp, llm_throughput(request, tp, std::min(4, tables.layers))});
-    fit_memory(profile, request, false, {3, 4}, {{}, {1, 1024, 1024 * 1024}}, 1024);
+ModuleTables llm_tables(const PublishedTables& tables, const ModelSpec& model) {
+  ModuleTables llm;
+  llm.layers = model.llm.layers;
+  double all = 0;
+  double attention = 0;
+  for (const double tokens : tables.tokens) {
+    all += llm_tflop(model.llm, tokens, llm.layers);
+    attention += attention_tflop(model.llm, tokens, llm.layers);
   }
-  const auto items = static_cast<double>(request.profile.size());
-  for (const Sample& item : request.profile) {
-    const auto tokens = static_cast<double>(item.llm_tokens);
-    tables.mean_flop += llm_flop(request.model, item.llm()).count / items;
-    tables.mean_units += tokens / items;
-    tables.most_units = std::max(tables.most_units, tokens);
+  const DataFlop data{all / static_cast<double>(tables.tokens.size()), attention / all};
+  const auto memory = by_tp(tables.llm_memory);
+  const auto linear = by_tp(tables.llm_times_without_attention);
+  for (const auto& [tp, rows] : by_tp(tables.llm_times)) {
+    fit_memory(llm.profiles.emplace_back(
+                   ModuleProfile{tp, llm_throughput(model.llm, tables, data, rows, linear.at(tp))}),
+               memory.at(tp));
   }
-  return tables;
+  llm.mean_tflop = data.mean;
+  llm.mean_units = mean(tables.tokens);
+  llm.most_units = std::ranges::max(tables.tokens);
+  return llm;
 }
 
 }  // namespace
@@ -172,8 +135,51 @@ double Curve::extended(double x) const {
   return y_[i - 1] + (y_[i] - y_[i - 1]) * ((x - x_[i - 1]) / (x_[i] - x_[i - 1]));
 }
 
-PublishedProfile published_profile(const PlanRequest& request) {
-  return {encoder_tables(request), llm_tables(request)};
+std::optional<int> tile_side(const ModelSpec& model) {
+  if (model.preprocess == "llava-ov") return 384;
+  if (model.preprocess.starts_with("internvl")) return 448;
+  return std::nullopt;
+}
+
+double encoder_tflop(const ModelSpec& model, std::int64_t tile_tokens, double tiles, int layers) {
+  const double hidden = model.encoder.hidden;
+  const double ffn = model.encoder.ffn;
+  const std::optional<int> side = tile_side(model);
+  constexpr int kPatch = 14;
+  const double tokens = side ? (*side / kPatch) * (*side / kPatch) : static_cast<double>(tile_tokens);
+  const double layer = 8 * hidden * hidden * tokens + 4 * tokens * tokens * hidden +
+                       (model.encoder.gated_mlp ? 6 : 4) * tokens * hidden * ffn;
+  double front = 0;
+  double connector = 0;
+  if (side) {
+    const double width = model.llm.hidden;
+    front = 2 * hidden * 3 * *side * *side;
+    connector = 2 * tokens * hidden * width + 2 * tokens * width * width;
+  } else {
+    const Workload tile{1, tile_tokens, 0};
+    const FrontFlop flop = front_flop(model, tile);
+    front = flop.first.count + flop.rest.count;
+    connector = connector_flop(model, tile).count;
+  }
+  return 3 * kRecomputed * tiles * (layers * layer + front + kRecomputed * connector) / kTera;
+}
+
+double attention_tflop(const TransformerSpec& llm, double tokens, int layers) {
+  return 3 * kRecomputed * 4 * tokens * tokens * llm.hidden * layers * 0.5 / kTera;
+}
+
+double llm_tflop(const TransformerSpec& llm, double tokens, int layers) {
+  const double hidden = llm.hidden;
+  const double heads_of_group = llm.heads / llm.kv_heads;  // whole, as in the released code
+  const double projections = 2 * tokens * hidden * hidden * (heads_of_group / llm.heads * 2 + 2);
+  const double mlp = 2 * tokens * hidden * (llm.gated_mlp ? 3 : 2) * llm.ffn;
+  const double head = 2 * tokens * hidden * static_cast<double>(llm.vocabulary);
+  return 3 * kRecomputed * (layers * (projections + mlp) + head) / kTera +
+         attention_tflop(llm, tokens, layers);
+}
+
+PublishedProfile published_profile(const PublishedTables& tables, const ModelSpec& model) {
+  return {encoder_tables(tables, model), llm_tables(tables, model)};
 }
 
 }  // namespace dflop

@@ -1,16 +1,17 @@
-// A PublishedProfile has what the published Profiling Engine keeps: small tables of a model's throughput and
-// memory, and means and maxima of the data. The published optimizers see nothing else.
+// A PublishedProfile is what the published optimizers read from the PublishedTables: throughput and memory of
+// each module, and means and maxima of the data.
 //
 // Sources: the DFLOP paper (arXiv 2603.25120), section 3, and its released code
-// (github.com/BDAI-Research/DFLOP, 60e86d8): prof_engine.py for the measurements, data_aware_optimizer.py for
-// their use.
+// (github.com/BDAI-Research/DFLOP, 60e86d8): data_aware_optimizer.py and dflop/prof_utils.py.
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
-#include "core/iteration/planner.hpp"
+#include "core/model.hpp"
+#include "solver/planners/published/tables.hpp"
 
 namespace dflop {
 
@@ -34,8 +35,8 @@ class Curve {
 /// for the LLM.
 struct ModuleProfile {
   int tp = 1;
-  /// This is the throughput of the whole module on one GPU, as a function of a microbatch's units: the FLOP
-  /// of the forward, divided by the seconds of forward and backward.
+  /// This is the throughput of the whole module on one GPU, in TFLOP/s, as a function of a microbatch's
+  /// units: the TFLOP of a pass, divided by the seconds of forward and backward.
   Curve throughput;
   /// The bytes of a rank's model state are a line over its layers: a base plus an amount per layer.
   double state_base = 0;
@@ -53,7 +54,7 @@ struct ModuleProfile {
 struct ModuleTables {
   int layers = 0;
   std::vector<ModuleProfile> profiles;
-  double mean_flop = 0;   ///< of an item's forward
+  double mean_tflop = 0;  ///< of an item's pass: forward, recomputation and backward
   double mean_units = 0;  ///< of an item
   double most_units = 0;  ///< of any item
 };
@@ -63,17 +64,28 @@ struct PublishedProfile {
   ModuleTables llm;
 };
 
-/// Profiles the request's model with the request's cost model, recomputation and sequence parallelism. It
-/// uses the shapes that the released engine measures:
-///   throughput  encoder: 1 to 64 tiles, 16 layers; LLM: sequences of 1,024 to 8,192 tokens, 4 layers, with
-///               and without attention; forward FLOP over the time of forward and backward. For the LLM, it
-///               combines the throughput of its linear layers and of its attention (the mean over the data),
-///               weighted by their fractions of the data's FLOP.
-///   memory      a line through two numbers of layers (4 and 8; 3 and 4). Model state is 10 bytes per
-///               parameter: bf16 parameter, gradient, two moments, and DDP's bucket.
-/// tp is 1, 2, 4 and 8 if it divides the module's heads and the GPUs of a node. A tile has the mean length of
-/// the data's encoder sequences.
-/// @pre the request has a profiled sample with work for each module
-PublishedProfile published_profile(const PlanRequest& request);
+/// Returns the side of a tile in pixels for the models that the released code plans: LLaVA-OneVision (384)
+/// and InternVL (448). Nullopt for others.
+std::optional<int> tile_side(const ModelSpec& model);
+
+/// Returns the TFLOP of a pass (forward, recomputation, backward) of the encoder's first `layers` layers and
+/// its ends over some tiles, as vision_module_flops() of the released code counts them: 4 x the forward. It
+/// counts the connector's FLOP 4/3 times too often, and for InternVL as if no tokens were joined before it.
+/// For models that the released code does not plan, connector_flop() and front_flop() replace its formulas.
+double encoder_tflop(const ModelSpec& model, std::int64_t tile_tokens, double tiles, int layers);
+
+/// Returns the TFLOP of a pass of `layers` LLM layers and the vocabulary head over one sequence, as
+/// llm_module_flops() counts them: 4 x the forward, but with heads / kv_heads instead of kv_heads in the FLOP
+/// of K and V.
+double llm_tflop(const TransformerSpec& llm, double tokens, int layers);
+
+/// Returns the part of llm_tflop() in the attention core.
+double attention_tflop(const TransformerSpec& llm, double tokens, int layers);
+
+/// Reads tables as the released optimizer does, with its rounding: times of the LLM to 0.01 ms, throughput to
+/// 0.01 TFLOP/s. For the LLM, it combines the throughput of its linear layers and of its attention (the mean
+/// over the data), weighted by their fractions of the data's FLOP. Memory is a line through two numbers of
+/// layers.
+PublishedProfile published_profile(const PublishedTables& tables, const ModelSpec& model);
 
 }  // namespace dflop

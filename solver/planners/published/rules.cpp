@@ -48,7 +48,7 @@ double duration(const ModuleTables& tables, const Option& option, double items,
                 double (Curve::*read)(double) const) {
   const double throughput = (option.profile->throughput.*read)(tables.mean_units * items);
   if (!(throughput > 0)) return std::numeric_limits<double>::infinity();
-  return tables.mean_flop * items / (throughput * option.tp * option.pp);
+  return tables.mean_tflop * items / (throughput * option.tp * option.pp);
 }
 
 PublishedChoice choice_of(const Option& encoder, const Option& llm, int microbatches, double seconds) {

@@ -41,7 +41,7 @@ struct PublishedProblem {
 ///               mean_tokens x GBS / (N_mb L_dp) <= most_tokens and at least one item for each module's
 ///               microbatch; if there is none, it is the largest, floor(GBS / L_dp)
 ///   T           (N_mb + E_pp + L_pp - 1) x the longer time of both modules' microbatches; a module's time
-///               is mean FLOP x GBS / (N_mb dp) / (throughput at the mean microbatch x tp x pp), without
+///               is mean TFLOP x GBS / (N_mb dp) / (throughput at the mean microbatch x tp x pp), without
 ///               communication
 ///   acceptance  a pair is accepted if T < 1.1 x T of the last accepted pair and its N_mb is smaller
 /// Pairs whose extrapolated throughput is not positive are left out. So are pairs with L_dp > GBS: for these,
