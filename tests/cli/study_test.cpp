@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "experiments/checks/paper/habits.hpp"
 #include "experiments/checks/paper/hand_set.hpp"
 #include "experiments/checks/paper/studies.hpp"
 #include "experiments/studies/data.hpp"
@@ -105,32 +107,87 @@ TEST(Study, AllHaveCellsOfTheirOwnNames) {
   }
 }
 
+/// An 8B model on one node of eight GPUs, and a global batch of 16 samples.
+struct OneNode {
+  Target target{"llava-ov-llama3-8b", "a100-80g:1"};
+  ComparisonInput input;
+
+  explicit OneNode(const std::string& setting) {
+    PreprocessOptions options;
+    options.rule = target.model.preprocess;
+    options.max_tokens = target.model.max_tokens;
+    input.samples =
+        load_samples(std::string(DFLOP_SOURCE_DIR) + "/traces/datasets/paper_mix.csv", options, false);
+    input.gbs = 16;
+    input.batches = make_batches(input.samples, input.gbs, 1, 1);
+    input.options = find_setting(setting).options;
+  }
+};
+
 // One node of eight GPUs: an 8B model with bf16 states does not fit one GPU (80 GB), so the rules continue to
 // two.
 TEST(Study, BaselinesSetByHandAreTheSmallestThatFit) {
-  const Target target("llava-ov-llama3-8b", "a100-80g:1");
-  ComparisonInput input;
-  PreprocessOptions options;
-  options.rule = target.model.preprocess;
-  options.max_tokens = target.model.max_tokens;
-  input.samples =
-      load_samples(std::string(DFLOP_SOURCE_DIR) + "/traces/datasets/paper_mix.csv", options, false);
-  input.gbs = 16;
-  input.batches = make_batches(input.samples, input.gbs, 1, 1);
-  input.options = find_setting("published").options;
+  const OneNode node("published");
   for (const std::string_view name : hand_set_names()) {
     SCOPED_TRACE(name);
-    const System system = run_hand_set(name, target, input);
+    const System system = run_hand_set(name, node.target, node.input);
     ASSERT_TRUE(system.evaluation) << system.planned.infeasible_reason;
     const Plan& plan = *system.planned.plan;
     EXPECT_EQ(plan.layout, Layout::uniform);
-    EXPECT_EQ(plan.microbatches * plan.llm.dp, input.gbs);  // one sample per microbatch
+    EXPECT_EQ(plan.microbatches * plan.llm.dp, node.input.gbs);  // one sample per microbatch
     EXPECT_EQ(plan.ranks(), 8);
     if (name != "megatron-hand") continue;
     EXPECT_EQ(plan.llm.pp, 4);
     EXPECT_EQ(plan.encoder.layers, (std::vector<int>{27, 0, 0, 0}));
     EXPECT_EQ(plan.llm.layers.front(), 0);
   }
+}
+
+// A habit only takes choices away, or work that counts as padding is added, so none makes the baseline
+// faster.
+TEST(Study, HabitsOfABaselineCostThroughput) {
+  const OneNode node("tuned");
+  const System tuned = run_habit(habits().front(), node.target, node.input);
+  ASSERT_TRUE(tuned.evaluation) << tuned.planned.infeasible_reason;
+  EXPECT_TRUE(tuned.planned.plan->zero1);
+  for (const Habit& habit : habits()) {
+    SCOPED_TRACE(habit.name);
+    const System system = run_habit(habit, node.target, node.input);
+    ASSERT_TRUE(system.evaluation) << system.planned.infeasible_reason;
+    const Plan& plan = *system.planned.plan;
+    EXPECT_GE(system.evaluation->mean, tuned.evaluation->mean);
+    EXPECT_EQ(plan.zero1, !habit.keeps_states);
+    if (habit.recomputes) {
+      EXPECT_EQ(plan.recomputation, Recomputation::full);
+    }
+    if (habit.encoder_alone) {
+      EXPECT_EQ(plan.llm.layers.front(), 0);
+    }
+    if (habit.pads) {
+      EXPECT_EQ(plan.microbatches * plan.llm.dp * 4, 16);
+    }
+  }
+}
+
+// Groups of two of five samples, in some order: each group has two equal lengths, and the last has one
+// sample. No sample is lost, and none becomes shorter than it was.
+TEST(Study, PaddedSamplesAreAsLongAsTheLongestOfTheirGroup) {
+  Batch batch(5);
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    batch[i].id = std::to_string(i);
+    batch[i].llm_tokens = static_cast<std::int64_t>(10 + i);
+  }
+  const Batch all = padded({batch}, 2, 7).front();
+  ASSERT_EQ(all.size(), 5U);
+  const auto own = [](const Sample& sample) { return 10 + std::stoll(sample.id); };
+  EXPECT_EQ(all[0].llm_tokens, std::max(own(all[0]), own(all[1])));
+  EXPECT_EQ(all[1].llm_tokens, all[0].llm_tokens);
+  EXPECT_EQ(all[2].llm_tokens, std::max(own(all[2]), own(all[3])));
+  EXPECT_EQ(all[3].llm_tokens, all[2].llm_tokens);
+  EXPECT_EQ(all[4].llm_tokens, own(all[4]));
+  std::set<std::string> ids;
+  for (const Sample& sample : all) ids.insert(sample.id);
+  EXPECT_EQ(ids.size(), 5U);
 }
 
 // The second run takes all figures from the folder, including measured ones, so it writes the same bytes.

@@ -9,6 +9,7 @@
 
 #include "costmodel/analytic/flops.hpp"
 #include "experiments/checks/paper/correction_study.hpp"
+#include "experiments/checks/paper/habits.hpp"
 #include "experiments/checks/paper/hand_set.hpp"
 #include "experiments/studies/batches.hpp"
 #include "experiments/studies/comparison.hpp"
@@ -130,6 +131,17 @@ void add_evaluation(const Evaluation& evaluation, FigureRow& row) {
   row.figures["peak_memory_bytes"] = static_cast<double>(evaluation.peak_memory.count);
 }
 
+FigureRow system_row(const System& system, const ModelSpec& model) {
+  FigureRow row{system.name, system.planned.infeasible_reason};
+  row.figures["planning_s"] = system.planning.count();
+  if (!system.evaluation) return row;
+  row.detail = describe(*system.planned.plan);
+  add_evaluation(*system.evaluation, row);
+  add_throughputs(group_throughputs(model, system.evaluation->timelines.front()), row);
+  row.figures["schedule_gap"] = mean_gap(system.schedule);
+  return row;
+}
+
 std::vector<FigureRow> run_system_cell(const StudyRun& run) {
   std::vector<System> systems = systems_to_compare(
       {"pytorch", "megatron", "dflop-optimizer", "dflop", "dflop-paper-optimizer", "dflop-paper"},
@@ -141,16 +153,24 @@ std::vector<FigureRow> run_system_cell(const StudyRun& run) {
   const auto is_hand_set = [](const System& system) { return system.name.ends_with("-hand"); };
   std::stable_partition(systems.begin(), systems.end(), is_hand_set);
   std::vector<FigureRow> rows = {data_row(run)};
-  for (const System& system : systems) {
-    FigureRow row{system.name, system.planned.infeasible_reason};
-    row.figures["planning_s"] = system.planning.count();
-    if (system.evaluation) {
-      row.detail = describe(*system.planned.plan);
-      add_evaluation(*system.evaluation, row);
-      add_throughputs(group_throughputs(run.target.model, system.evaluation->timelines.front()), row);
-      row.figures["schedule_gap"] = mean_gap(system.schedule);
-    }
-    rows.push_back(std::move(row));
+  for (const System& system : systems) rows.push_back(system_row(system, run.target.model));
+  return rows;
+}
+
+/// The baseline is tuned like a current training stack under every setting, apart from its habit.
+std::vector<FigureRow> run_habit_cell(const StudyRun& run) {
+  const ModelSpec& model = run.target.model;
+  std::vector<System> systems =
+      systems_to_compare({"dflop", "dflop-paper"}, run.scheduler("ilp"), run.input.search);
+  run_systems(systems, run.target, run.input);
+  std::vector<FigureRow> rows = {data_row(run)};
+  for (const System& system : systems) rows.push_back(system_row(system, model));
+  ComparisonInput tuned = run.input;
+  tuned.options = find_setting("tuned").options;
+  tuned.search = open_choices(find_setting("tuned"));
+  for (const Habit& habit : habits()) {
+    rows.push_back(system_row(run_habit(habit, run.target, tuned), model));
+    rows.back().detail += fmt::format("{}{}", rows.back().detail.empty() ? "" : "; ", habit.what);
   }
   return rows;
 }
@@ -265,6 +285,8 @@ std::vector<FigureRow> run_cell(const StudyCell& cell, const Setting& setting, c
       return run_scheduler_cell(run);
     case StudyCellKind::correction:
       return run_correction_cell(run);
+    case StudyCellKind::habits:
+      return run_habit_cell(run);
   }
   return {};
 }

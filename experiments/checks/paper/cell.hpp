@@ -21,12 +21,14 @@ enum class StudyCellKind : std::uint8_t {
   systems,     ///< systems: the baselines and both readings of the published method
   schedulers,  ///< schedulers, on the plan of the published method
   correction,  ///< Adaptive Correction under anomalies, on the plan of the published method
+  habits,      ///< the published method, and a baseline run with habits that cost throughput
 };
 template <>
-inline constexpr NameTable<StudyCellKind, 3> kNames<StudyCellKind> = {
+inline constexpr NameTable<StudyCellKind, 4> kNames<StudyCellKind> = {
     {{StudyCellKind::systems, "systems"},
      {StudyCellKind::schedulers, "schedulers"},
-     {StudyCellKind::correction, "correction"}}};
+     {StudyCellKind::correction, "correction"},
+     {StudyCellKind::habits, "habits"}}};
 
 /// All studies use this cluster.
 inline constexpr std::string_view kStudyCluster = "a100-80g";

@@ -160,7 +160,7 @@ std::string picture_svg(const StudyResult& result) {
   std::vector<BarGroup> groups;
   for (const CellResult& cell : result.cells) {
     double baseline = 0;
-    for (const std::string_view name : {"pytorch", "megatron"}) {
+    for (const std::string_view name : {"pytorch", "megatron", "megatron-tuned"}) {
       const FigureRow* row = cell.find(name);
       if (row != nullptr) baseline = std::max(baseline, row->find("samples_per_s").value_or(0));
     }

@@ -467,6 +467,42 @@ std::vector<Claim> training_claims(std::span<const CellResult> cells) {
        "mostly profiling"}};
 }
 
+std::vector<StudyCell> habit_cells() {
+  std::vector<StudyCell> cells = {mixed_cell("Qwen-2.5 7B", "llava-ov-qwen2.5-7b", 8),
+                                  mixed_cell("Qwen-2.5 32B", "llava-ov-qwen2.5-32b", 8),
+                                  mixed_cell("Llama-3 70B", "llava-ov-llama3-70b", 8)};
+  for (StudyCell& cell : cells) cell.kind = StudyCellKind::habits;
+  return cells;
+}
+
+/// Explains which habits make the baseline slow, each by itself.
+std::string habit_reason(const CellResult& cell) {
+  const FigureRow* tuned = cell.find("megatron-tuned");
+  std::vector<std::string> parts;
+  for (const FigureRow& row : cell.rows) {
+    if (!row.name.starts_with("megatron-") || &row == tuned || row.name == "megatron-as-run") continue;
+    const double slower = ratio(tuned, row.find("samples_per_s") ? &row : nullptr);
+    parts.push_back(slower > 0 ? fmt::format("{} {:.2f}x", row.name, slower) : row.name + " does not fit");
+  }
+  return fmt::format("{}: slower than megatron-tuned: {}", cell.cell.label, fmt::join(parts, ", "));
+}
+
+std::vector<Claim> habit_claims(std::span<const CellResult> cells) {
+  std::vector<Claim> claims;
+  constexpr std::array<Rival, 2> kRuns = {
+      {{{"megatron-tuned", "megatron-tuned"}, "Megatron-LM, tuned"},
+       {{"megatron-as-run", "megatron-as-run"}, "Megatron-LM with all habits"}}};
+  for (const Rival& rival : kRuns) {
+    const Gains gains(cells, rival.names);
+    std::vector<std::string> reasons;
+    for (const CellResult& cell : cells) reasons.push_back(habit_reason(cell));
+    claims.push_back({fmt::format("Throughput relative to {}", rival.text), "1.2 to 3.6", gains.text(),
+                      verdict(gains.all_at_least(1.2), gains.any_at_least(1.2)),
+                      fmt::format("{}", fmt::join(reasons, ". "))});
+  }
+  return claims;
+}
+
 }  // namespace
 
 const FigureRow* CellResult::find(std::string_view name) const {
@@ -523,6 +559,9 @@ std::span<const StudyKind> study_kinds() {
        "Llama-3 8B on 4 nodes, 48 iterations: some shapes take longer than predicted, by a fraction of "
        "the largest stage's time.",
        corrections, correction_cells, correction_claims},
+      {"baselines", "Habits of baselines",
+       "Three models on 8 nodes: a tuned baseline, and how much slower each habit of its users makes it.",
+       speedups, habit_cells, habit_claims},
       {"training", "Hours of training and overhead of planning", "The models of end-to-end, 185,000 samples.",
        speedups, model_cells, training_claims},
   };
