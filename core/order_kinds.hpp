@@ -24,6 +24,8 @@ enum class OrderKind : std::uint8_t {
   zb_v,
   eager_1f1b,
   encoder_in_bubbles,
+  three_phase,
+  on_demand,
 };
 
 /// A Placement says which rank holds which chunk.

@@ -135,12 +135,55 @@ Steps eager_steps(const PipelineShape& shape, const OrderTables& tables) {
   return of_each_rank(shape, [&](int rank) { return one_f_one_b(rank, shape.microbatches, held[rank] - 1); });
 }
 
-Steps bubble_steps_of(const PipelineShape& shape, const OrderTables& tables) {
-  Steps steps = one_f_one_b_steps(shape, tables);
+/// Returns 1f1b on the stages after a spread encoder.
+Steps one_f_one_b_after_encoder(const PipelineShape& shape) {
+  Steps steps = one_f_one_b_steps(shape, {});
   for (std::vector<OrderStep>& of_rank : steps) {
     for (OrderStep& step : of_rank) ++step.stage;
   }
-  return bubble_steps(shape, tables, steps);
+  return steps;
+}
+
+Steps bubble_steps_of(const PipelineShape& shape, const OrderTables& tables) {
+  return bubble_steps(shape, tables, one_f_one_b_after_encoder(shape));
+}
+
+Steps three_phase_steps(const PipelineShape& shape, const OrderTables&) {
+  const Steps llm = one_f_one_b_after_encoder(shape);
+  return of_each_rank(shape, [&](int rank) {
+    std::vector<OrderStep> steps;
+    for (int j = rank; j < shape.microbatches; j += shape.ranks) steps.push_back({Op::forward, 0, j});
+    steps.insert(steps.end(), llm[rank].begin(), llm[rank].end());
+    for (int j = rank; j < shape.microbatches; j += shape.ranks) steps.push_back({Op::backward, 0, j});
+    return steps;
+  });
+}
+
+/// The first rank of p needs the encoder's outputs of microbatch g p when rank r runs the forward of
+/// microbatch g p - r or a later one, and it has all gradients of unit g when rank r has run the backward of
+/// microbatch g p + p - 1 + r or an earlier one. So no encoder step waits long, and none waits for a step
+/// that waits for it.
+Steps on_demand_steps(const PipelineShape& shape, const OrderTables&) {
+  const Steps llm = one_f_one_b_after_encoder(shape);
+  return of_each_rank(shape, [&](int rank) {
+    const int last = shape.microbatches - 1;
+    int next_forward = rank;   // the microbatch that this rank encodes next
+    int next_backward = rank;  // likewise
+    std::vector<OrderStep> steps;
+    for (const OrderStep& step : llm[rank]) {
+      if (step.op == Op::forward) {
+        for (; next_forward <= last && next_forward - 2 * rank <= step.microbatch;
+             next_forward += shape.ranks)
+          steps.push_back({Op::forward, 0, next_forward});
+      }
+      steps.push_back(step);
+      if (step.op == Op::forward) continue;
+      for (; next_backward <= last && std::min(last, next_backward + shape.ranks - 1) <= step.microbatch;
+           next_backward += shape.ranks)
+        steps.push_back({Op::backward, 0, next_backward});
+    }
+    return steps;
+  });
 }
 
 int holds_all(const PipelineShape& shape, int) {
@@ -237,6 +280,20 @@ constexpr OrderTraits kOrders[] = {
      .reads_times = true,
      .reads_limits = true,
      .steps = bubble_steps_of,
+     .most_held = one_f_one_b_held,
+     .surely_held = one_f_one_b_held},
+    {.kind = OrderKind::three_phase,
+     .name = "three-phase",
+     .spreads_encoder = true,
+     .is_searched = false,  // encoder-in-bubbles is this order if it cannot do better
+     .steps = three_phase_steps,
+     .most_held = one_f_one_b_held,
+     .surely_held = one_f_one_b_held},
+    {.kind = OrderKind::on_demand,
+     .name = "on-demand",
+     .spreads_encoder = true,
+     .is_searched = false,  // encoder-in-bubbles fills more idle time
+     .steps = on_demand_steps,
      .most_held = one_f_one_b_held,
      .surely_held = one_f_one_b_held},
 };

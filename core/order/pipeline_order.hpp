@@ -23,8 +23,8 @@ struct OrderStep {
 
 /// A PipelineShape has the sizes and the kind of pipeline that an order is made for. Stages are numbered in
 /// model order: first the `leading` ones, each on its own rank, then ranks * chunks stages on the other
-/// ranks. With encoder_in_bubbles, stage 0 is the encoder, which runs on rank (microbatch mod ranks); stages
-/// 1 to `ranks` are on ranks 0, 1, ...
+/// ranks. If the order spreads the encoder, stage 0 is the encoder, which runs on rank (microbatch mod
+/// ranks); stages 1 to `ranks` are on ranks 0, 1, ...
 struct PipelineShape {
   OrderKind kind = OrderKind::one_f_one_b;
   int ranks = 1;   ///< not counting the leading ones
@@ -57,7 +57,7 @@ void validate(const PipelineShape& shape, const std::string& where = "pipeline")
 /// ScheduleInterleaved1F1B runs the same groups if all are equal, and no others.
 int interleaved_group(int ranks, int microbatches);
 
-/// Returns the rank that runs a stage for a microbatch. Only the encoder of encoder_in_bubbles depends on the
+/// Returns the rank that runs a stage for a microbatch. Only the rank of a spread encoder depends on the
 /// microbatch.
 int rank_of_stage(const PipelineShape& shape, int stage, int microbatch = 0);
 
@@ -117,6 +117,15 @@ struct OrderTables {
 /// encoder-in-bubbles (Feng et al. 2024, "Optimus"): 1f1b on stages 1 to `ranks`, with encoder microbatches
 /// where a rank would idle; see bubble_steps().
 ///
+/// three-phase (colocated MIMO of Megatron-Core, arXiv 2605.27678, and others): 1f1b on stages 1 to `ranks`,
+/// with all encoder forwards before it and all encoder backwards after it. Each rank holds all of its encoder
+/// microbatches.
+///
+/// on-demand (after the nested schedule of MegaScale-Omni, arXiv 2605.08962): 1f1b on stages 1
+/// to `ranks`. A unit is `ranks` microbatches in a row, one encoded by each rank, just before the first rank
+/// needs the first of them. Its backwards run as soon as the first rank has all of its gradients. A rank
+/// holds at most three encoder microbatches.
+///
 /// A leading stage runs the steps of the stage that it feeds, with its forwards one ahead, as in 1f1b.
 /// Leading stages of 1f1b thus also run 1f1b.
 std::vector<std::vector<OrderStep>> pipeline_steps(const PipelineShape& shape,
@@ -129,7 +138,7 @@ struct PipelineOrder {
 };
 
 /// Returns "F3", "B3", "I3" (input part) or "W3" (weight part) for microbatch 3; "F3.1" on the rank's chunk
-/// 1, "F3.e" on the encoder of encoder_in_bubbles.
+/// 1, "F3.e" on a spread encoder.
 std::string step_name(const PipelineShape& shape, const OrderStep& step);
 
 /// Returns the step that `name` stands for on a rank; nullopt if the name is malformed, or the microbatch or

@@ -34,7 +34,7 @@ struct RawLink {
   bool operator==(const RawLink&) const = default;
 };
 
-/// A RawEncoder is the encoder of an encoder_in_bubbles pipeline. Its tables have one row; columns are
+/// A RawEncoder is the encoder of a pipeline that spreads it. Its tables have one row; columns are
 /// microbatches.
 struct RawEncoder {
   BroadcastTable<Seconds> forward;
@@ -43,7 +43,7 @@ struct RawEncoder {
 };
 
 /// A RawPipeline has tables of durations and bytes. A table has one row per stage (ranks * chunks of them) in
-/// model order, without the encoder of encoder_in_bubbles; `message` has one row per boundary between two
+/// model order, without a spread encoder; `message` has one row per boundary between two
 /// stages. Columns are microbatches.
 struct RawPipeline {
   PipelineShape shape;
@@ -54,7 +54,7 @@ struct RawPipeline {
   BroadcastTable<Bytes> message{{{Bytes{}}}};  ///< of activations forward; gradients back have as many bytes
   std::optional<RawLink> link;                 ///< nullopt: messages take no time on it
   std::optional<RawLink> shared_link;          ///< used by all messages in addition to `link`
-  std::optional<RawEncoder> encoder;           ///< only with encoder_in_bubbles, which requires it
+  std::optional<RawEncoder> encoder;           ///< only with orders that spread it, which require it
   /// These limits are OrderTables::most_held: one for all ranks, or one for each. Empty: no limits. Only
   /// orders that read limits may have any.
   std::vector<int> activation_limit;

@@ -26,8 +26,9 @@ constexpr std::int64_t kPartitionMostTokens = std::int64_t{1} << 50;
 /// Returns the orders that the makespan bounds support: one stage on each rank, and the same order for all
 /// durations.
 std::vector<OrderKind> partition_orders() {
-  return plainest_first(
-      orders_where([](const OrderTraits& order) { return !order.reads_tables() && !order.has_chunks(); }));
+  return plainest_first(orders_where([](const OrderTraits& order) {
+    return !order.reads_tables() && !order.has_chunks() && !order.spreads_encoder;
+  }));
 }
 
 Objective read_objective_of_bins(const Values& values) {

@@ -404,8 +404,8 @@ Command plan_command() {
                     with LPT, and the best few plans at the end with --scheduler
 
 The bound of search is proven for all plans in its space, with any cut of their layers and any assignment of
-the samples to microbatches (docs/tasks.md). --order encoder-in-bubbles or --layout colocated asks for a plan in
-which each LLM group also holds the whole encoder.
+the samples to microbatches (docs/tasks.md). --layout colocated or an order of such plans (encoder-in-bubbles,
+three-phase, on-demand) asks for a plan in which each LLM group also holds the whole encoder.
 
 Options for recomputation, placement and similar parts fix them for all planners. If a layout, tp, pp, dp or
 number of microbatches is given, search plans: it chooses the rest (--pipeline-schedule then takes any order) or

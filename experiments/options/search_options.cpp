@@ -33,15 +33,12 @@ SearchOptions read_search_options(const Values& values) {
   options.respect_memory = read_respect_memory(values).value_or(options.respect_memory);
   const PlanOptions fixed = read_plan_options(values, true);
   if (traits(fixed.order).spreads_encoder) {
-    // This is the only order of colocated plans. The planners whose plans a search starts from do not make
-    // colocated plans.
     if (!may_be(options.layouts, Layout::colocated))
       refuse_option("layout", fmt::format("'{}' needs a colocated plan, found '{}'", to_string(fixed.order),
                                           to_string(options.layouts.front())));
     options.layouts = {Layout::colocated};
-  } else if (is_fixed(values, "pipeline-schedule")) {
-    options.orders = {fixed.order};
   }
+  if (is_fixed(values, "pipeline-schedule")) options.orders = {fixed.order};
   if (is_fixed(values, "recompute")) options.recomputations = {fixed.recomputation};
   if (is_fixed(values, "placement")) options.placements = {fixed.placement};
   if (is_fixed(values, "gradient-bucket")) options.gradient_buckets = {fixed.gradient_bucket};

@@ -42,16 +42,22 @@ TEST(AskedPlans, AnInfeasibleScheduleIsAResultInJson) {
   EXPECT_EQ(json::parse(result.out, nullptr, false)["schema"], "dflop.infeasible") << result.out;
 }
 
-TEST(AskedPlans, TheEncoderInBubblesCanBeRequested) {
+TEST(AskedPlans, ColocatedPlansCanBeRequested) {
   const Sandbox sandbox;
   const std::string plan =
       "plan " + kData + "--model llava-ov-llama3-8b --cluster a100-80g:1 --budget 20000 --format json ";
-  for (const std::string wish : {"--order encoder-in-bubbles", "--layout colocated"}) {
+  const std::pair<std::string, std::string> wishes[] = {
+      {"--order encoder-in-bubbles", "encoder-in-bubbles"},
+      {"--layout colocated", "encoder-in-bubbles"},
+      {"--order three-phase", "three-phase"},
+      {"--order on-demand", "on-demand"},
+  };
+  for (const auto& [wish, order] : wishes) {
     const RunResult result = sandbox.run(plan + wish);
     ASSERT_EQ(result.exit_code, 0) << wish << ": " << result.err;
     const json out = json::parse(result.out);
     EXPECT_EQ(out["layout"], "colocated") << wish;
-    EXPECT_EQ(out["schedule"], "encoder-in-bubbles") << wish;
+    EXPECT_EQ(out["schedule"], order) << wish;
   }
   expect_error(sandbox.run(plan + "--order encoder-in-bubbles --planner megatron"),
                {"encoder-in-bubbles", "--planner megatron"});

@@ -91,7 +91,9 @@ TEST(InterleavedGroup, IsTheSmallestWhoseLastGroupFeedsAllRanks) {
   for (int ranks = 1; ranks <= 12; ++ranks) {
     for (int m = 1; m <= 100; ++m) {
       const int rounds = std::max(1, m / ranks);
-      if (m % rounds == 0) EXPECT_EQ(interleaved_group(ranks, m), m / rounds) << ranks << " " << m;
+      if (m % rounds == 0) {
+        EXPECT_EQ(interleaved_group(ranks, m), m / rounds) << ranks << " " << m;
+      }
       if (m >= ranks) {
         const int group = interleaved_group(ranks, m);
         EXPECT_GE(group, ranks);
@@ -185,6 +187,8 @@ int most_held(const PipelineShape& shape, int rank) {
     case OrderKind::eager_1f1b:
       return std::min(all, 2 * (shape.ranks - rank) - 1);
     case OrderKind::encoder_in_bubbles:  // the LLM's chunks, as 1f1b
+    case OrderKind::three_phase:
+    case OrderKind::on_demand:
       break;
   }
   return std::min(all, shape.ranks - rank);
@@ -200,6 +204,14 @@ int held(const std::vector<OrderStep>& steps, int ignored = -1) {
     if (step.op == Op::backward || step.op == W) --now;
   }
   return most;
+}
+
+/// Returns the steps of the encoder among a rank's steps.
+std::vector<OrderStep> encoder_steps(const std::vector<OrderStep>& steps) {
+  std::vector<OrderStep> encoder;
+  std::ranges::copy_if(steps, std::back_inserter(encoder),
+                       [](const OrderStep& step) { return step.stage == 0; });
+  return encoder;
 }
 
 TEST(PipelineSteps, AreCompleteEndAndKeepTheirMemoryWhateverTheTimes) {
@@ -270,11 +282,50 @@ TEST(PipelineSteps, EncoderInBubblesHoldsWhatItsLimitsAllow) {
       expect_complete(shape, steps);
       EXPECT_EQ(stuck_steps(shape, steps), 0u);
       for (int r = 0; r < p; ++r) {
-        std::vector<OrderStep> encoder;
-        for (const OrderStep& step : steps[r]) {
-          if (step.stage == 0) encoder.push_back(step);
-        }
-        EXPECT_LE(held(encoder), tables.most_held[r]);
+        EXPECT_LE(held(encoder_steps(steps[r])), tables.most_held[r]);
+      }
+    }
+  }
+}
+
+constexpr Op kWhole = Op::backward;
+
+// Two ranks, five microbatches. Rank 1 encodes 1 and 3 before the LLM's 1f1b, and goes back through them
+// after it.
+TEST(PipelineSteps, ThreePhaseEncodesBeforeAndAfterTheLlm) {
+  const std::vector<OrderStep> expected = {{F, 0, 1},      {F, 0, 3},      {F, 2, 0}, {kWhole, 2, 0},
+                                           {F, 2, 1},      {kWhole, 2, 1}, {F, 2, 2}, {kWhole, 2, 2},
+                                           {F, 2, 3},      {kWhole, 2, 3}, {F, 2, 4}, {kWhole, 2, 4},
+                                           {kWhole, 0, 1}, {kWhole, 0, 3}};
+  EXPECT_EQ(steps_of({OrderKind::three_phase, 2, 1, 5})[1], expected);
+}
+
+// Two ranks, four microbatches, so units {0, 1} and {2, 3}. Rank 0 encodes 2 just before its LLM stage needs
+// 2, and goes back through 0 after its backward of 1, with which unit {0, 1} is complete. Rank 1 encodes 3
+// when rank 0 is about to need 2, which is before rank 1's forward of 1, and goes back through 1 when rank 0
+// has surely run its backward of 1, which is after rank 1's backward of 2.
+TEST(PipelineSteps, OnDemandEncodesAUnitWhenTheFirstRankNeedsIt) {
+  const Steps steps = steps_of({OrderKind::on_demand, 2, 1, 4});
+  const std::vector<OrderStep> first = {{F, 0, 0}, {F, 1, 0},      {F, 1, 1},      {kWhole, 1, 0},
+                                        {F, 0, 2}, {F, 1, 2},      {kWhole, 1, 1}, {kWhole, 0, 0},
+                                        {F, 1, 3}, {kWhole, 1, 2}, {kWhole, 1, 3}, {kWhole, 0, 2}};
+  const std::vector<OrderStep> second = {{F, 0, 1},      {F, 2, 0},      {kWhole, 2, 0}, {F, 0, 3},
+                                         {F, 2, 1},      {kWhole, 2, 1}, {F, 2, 2},      {kWhole, 2, 2},
+                                         {kWhole, 0, 1}, {F, 2, 3},      {kWhole, 2, 3}, {kWhole, 0, 3}};
+  EXPECT_EQ(steps[0], first);
+  EXPECT_EQ(steps[1], second);
+}
+
+TEST(PipelineSteps, HoldEncoderMicrobatchesOfThreeUnitsOrOfAll) {
+  for (int p = 1; p <= 9; ++p) {
+    for (int m = 1; m <= 40; ++m) {
+      for (int r = 0; r < p; ++r) {
+        const int all = r < m ? (m - r + p - 1) / p : 0;
+        const auto held_of = [&](OrderKind kind) {
+          return held(encoder_steps(steps_of({kind, p, 1, m})[r]));
+        };
+        EXPECT_EQ(held_of(OrderKind::three_phase), all);
+        EXPECT_LE(held_of(OrderKind::on_demand), std::min(3, all)) << p << " " << m << " " << r;
       }
     }
   }

@@ -155,9 +155,10 @@ TEST(EagerOneFOneB, KeepsItsActivationLimits) {
   }
 }
 
-RawPipeline with_encoder(int p, int m, int forward, int backward, int encoder_forward, int encoder_backward) {
-  RawPipeline pipeline = equal_pipeline({OrderKind::encoder_in_bubbles, p, 1, m}, Nanoseconds(forward),
-                                        Nanoseconds(backward), Nanoseconds(0));
+RawPipeline with_encoder(int p, int m, int forward, int backward, int encoder_forward, int encoder_backward,
+                         OrderKind kind = OrderKind::encoder_in_bubbles) {
+  RawPipeline pipeline =
+      equal_pipeline({kind, p, 1, m}, Nanoseconds(forward), Nanoseconds(backward), Nanoseconds(0));
   pipeline.encoder =
       RawEncoder{same(Seconds(Nanoseconds(encoder_forward))), same(Seconds(Nanoseconds(encoder_backward)))};
   return pipeline;
@@ -200,6 +201,32 @@ TEST(EncoderInBubbles, IsNeverSlowerThanTheEncoderBeforeAndAfterTheLlm) {
     EXPECT_LE(run(with_encoder(p, m, f, b, ef, eb)).makespan,
               Nanoseconds(each * (ef + eb) + (m + p - 1) * (f + b)));
   }
+}
+
+// With p ranks, each of which encodes at most n = ceil(m / p) microbatches, the first rank runs n encoder
+// forwards, the LLM's 1F1B of m + p - 1 forwards and backwards, and n encoder backwards.
+TEST(ThreePhase, TakesItsThreePhases) {
+  Random random(10);
+  for (int round = 0; round < 200; ++round) {
+    const auto pick = [&](int most) { return static_cast<int>(1 + random.below(most)); };
+    const int p = pick(5), m = pick(16), f = pick(20), b = pick(40), ef = pick(20), eb = pick(40);
+    const int each = (m + p - 1) / p;
+    EXPECT_EQ(run(with_encoder(p, m, f, b, ef, eb, OrderKind::three_phase)).makespan,
+              Nanoseconds(each * (ef + eb) + (m + p - 1) * (f + b)));
+  }
+}
+
+// Two ranks, four microbatches, LLM forward 1 and backward 2, encoder 1 and 1 (f and b).
+//   rank 0: f0 0-1, F0 1-2, F1 2-3, idle, B0 5-7, f2 7-8, F2 8-9, B1 9-11, b0 11-12, F3 12-13, B2 13-15,
+//   idle,
+//           B3 16-18, b2 18-19
+//   rank 1: f1 0-1, idle, F0 2-3, B0 3-5, f3 5-6, F1 6-7, B1 7-9, F2 9-10, B2 10-12, b1 12-13, F3 13-14,
+//           B3 14-16, idle, b3 18-19
+TEST(OnDemand, RunsUnitsInsideTheLlmsOrder) {
+  const Timeline timeline = run(with_encoder(2, 4, 1, 2, 1, 1, OrderKind::on_demand));
+  EXPECT_EQ(timeline.groups[0].busy, Nanoseconds(16));
+  EXPECT_EQ(timeline.groups[1].busy, Nanoseconds(16));
+  EXPECT_EQ(timeline.makespan, Nanoseconds(19));
 }
 
 }  // namespace order_bubbles_test

@@ -266,7 +266,7 @@ TEST(PlanSchedules, ColocatedGroupsSendTheirEncoderOutputsToTheFirstLlmStage) {
 TEST(PlanSchedules, StayWithinTheMemoryOfTheirLimits) {
   int checked = 0;
   for_each_case([&](const Case& c) {
-    if (c.plan.order != OrderKind::eager_1f1b && c.plan.layout != Layout::colocated) return;
+    if (!traits(c.plan.order).reads_limits) return;
     const Timeline timeline = simulate(c.program, c.costs, Detail::usage);
     const PipelineShape shape = plan_shape(c.plan);
     for (std::size_t g = 0; g < c.program.groups.size(); ++g) {

@@ -383,7 +383,8 @@ std::string SearchSpace::empty_reason() const {
     if (request_.cluster.is_mixed()) reason += "; shares need GPUs of one type";
   }
   if (may_be(request_.search.layouts, Layout::colocated) && !request_.search.layouts.empty())
-    reason += "; colocated plans have order encoder-in-bubbles and at least 2 pipeline stages";
+    reason += "; colocated plans have at least 2 pipeline stages and one of the orders " +
+              listed(names_of(orders_where([](const OrderTraits& order) { return order.spreads_encoder; })));
   return reason;
 }
 

@@ -46,7 +46,8 @@ struct SearchVariant {
 ///   order           1f1b, zb-h1, zb-h2, eager-1f1b and, with two chunks for an LLM (or uniform) pipeline
 ///                   of at least two ranks, interleaved and zb-v; on one rank of a uniform plan, where all
 ///                   orders are alike except for the memory of chunks, 1f1b and interleaved; gpipe only on
-///                   request; encoder-in-bubbles only for colocated plans
+///                   request; encoder-in-bubbles only for colocated plans, three-phase and on-demand also
+///                   only on request
 ///   layers          every cut of the layers into stages of at least one layer
 ///   placement       stage-major; replica-major if the pipeline is more than one rank and a node more than
 ///                   one tp group
