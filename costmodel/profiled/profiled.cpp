@@ -241,7 +241,9 @@ ProfileReach ProfiledCostModel::reach(const Stage& stage, const Work& work) cons
   });
   with_second(stage, work,
               [&](const ProfiledCostModel& second, const Stage& its_stage, const Work& its_work) {
-                farthest.extend(second.reach(its_stage, its_work));
+                ProfileReach its_reach = second.reach(its_stage, its_work);
+                its_reach.second = true;
+                farthest.extend(its_reach);
               });
   return farthest;
 }

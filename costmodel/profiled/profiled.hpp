@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/cost_model.hpp"
@@ -18,8 +19,11 @@ struct ProfileReach {
   ProfileUnit unit = ProfileUnit::patches;
   double asked = 0;
   double last = 1;
+  bool second = false;  ///< of the second encoder's tables
 
   double times() const { return asked / last; }
+  /// Returns the unit's name as 'dflop profile' prints it: "second_encoder_linear".
+  std::string name() const { return (second ? "second_" : "") + std::string(to_string(unit)); }
   /// Replaces this by `other` if `other` extrapolates farther.
   void extend(const ProfileReach& other) {
     if (other.times() > times()) *this = other;

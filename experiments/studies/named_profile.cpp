@@ -171,7 +171,7 @@ void require_reach(const ProfiledCostModel& cost, const ProfileReach& reach, con
   constexpr double kFarthest = 2;
   if (reach.times() <= 1) return;
   const std::string found =
-      fmt::format("the unit '{}' was measured up to {:.0f} {}", to_string(reach.unit), reach.last,
+      fmt::format("the unit '{}' was measured up to {:.0f} {}", reach.name(), reach.last,
                   is_attention(reach.unit) ? "tokens of a sequence" : "tokens");
   if (reach.times() > kFarthest && launches_kernels(cost.profile()) && !extrapolate) {
     const bool of_torch = cost.profile().software.starts_with("torch ");

@@ -60,6 +60,23 @@ TEST(MeasuredCost, ShowsTheHostInTheFirstForward) {
   EXPECT_EQ(times[0] - times[1], Nanoseconds(100'000));
 }
 
+/// Sounds of 512 tokens need 16 times the measured 32.
+TEST(MeasuredCost, NamesTheUnitThatAProfileDoesNotReach) {
+  const ProfiledCostModel cost(fixtures::as_of_gpu(fixtures::known_hearing_profile(), 32));
+  Stage stage;
+  stage.encoder_layers = 2;
+  stage.connector = true;
+  const ProfileReach reach = cost.reach(stage, {{1, 32, 32, 0, {8, 512, 512}}, {}});
+  try {
+    require_reach(cost, reach, "p.json", false);
+    ADD_FAILURE() << "16 times as many tokens";
+  } catch (const Error& error) {
+    EXPECT_NE(error.message().find("the unit 'second_patches' was measured up to 16 tokens"),
+              std::string::npos)
+        << error.message();
+  }
+}
+
 // Options for links and collectives have no effect if both were measured, except on the shared links of
 // contention.
 TEST(ProfileOption, RejectsOptionsOfLinksThatWereMeasured) {

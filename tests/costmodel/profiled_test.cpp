@@ -341,6 +341,18 @@ TEST(ProfiledCostModel, ReportsItsExtrapolation) {
   EXPECT_EQ(times({}), 0);
 }
 
+/// Sounds of 1024 tokens need four times the measured 256; pictures of 512 tokens need twice as many.
+TEST(ProfiledCostModel, NamesTheEncoderThatItExtrapolates) {
+  const ProfiledCostModel cost(fixtures::known_hearing_profile());
+  const Stage stage = whole_stage(Recomputation::none);
+  const ProfileReach sounds = cost.reach(stage, {{1, 512, 512, 0, {4, 1024, 1024}}, {}});
+  EXPECT_EQ(sounds.times(), 4);
+  EXPECT_EQ(sounds.name(), "second_patches");  // the first of its units that need 1024
+  const ProfileReach pictures = cost.reach(stage, {{1, 512, 512, 0, {4, 256, 256}}, {}});
+  EXPECT_EQ(pictures.times(), 2);
+  EXPECT_EQ(pictures.name(), "patches");
+}
+
 /// 150 of 200 LLM tokens are untrained: the head takes 50 * 8 us in place of 200 * 8 us if logits are
 /// computed only for trained tokens.
 TEST(ProfiledCostModel, CountsTrainedTokensOfTheHead) {
