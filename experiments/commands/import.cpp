@@ -435,7 +435,7 @@ struct RecordedPlan {
     const auto name = read_text(values, "schedule");
     if (!name) return;
     schedule = parse_schedule(read_text_file(*name), *name);
-    validate(*schedule, plan, *name);
+    validate(*schedule, plan, target.model, *name);
   }
 
   std::string file;

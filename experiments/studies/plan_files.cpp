@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "core/missing_encoder.hpp"
 #include "core/refuse.hpp"
 #include "experiments/studies/made_by.hpp"
 #include "traces/files/plan.hpp"
@@ -21,20 +22,26 @@ PlanFiles::PlanFiles(const std::string& plan_file, const std::string& plan_text,
       target(plan.model, plan.cluster, plan_file, change, profile),
       plan_made_by(parse_provenance(plan_text, plan_file)) {
   validate(plan, target.model, target.cluster, plan_file);
-  validate(schedule, plan, schedule_file);
+  validate(schedule, plan, target.model, schedule_file);
   if (profile == nullptr) note_profile_of(plan_file, plan_made_by);
   note_changed_files(plan_file, plan_made_by, target);
   if (profile != nullptr) require_measured(*profile, plan, target.model);
 }
 
-void validate(const ScheduleFile& schedule, const Plan& plan, const std::string& file) {
+void validate(const ScheduleFile& schedule, const Plan& plan, const ModelSpec& model,
+              const std::string& file) {
   if (schedule.model != plan.model) {
     refuse_input(file, "expected a schedule of the plan's model '{}', found '{}'", plan.model,
                  schedule.model);
   }
   for (std::size_t k = 0; k < schedule.iterations.size(); ++k) {
     const ScheduledIteration& iteration = schedule.iterations[k];
-    validate(iteration.assignment, plan, iteration.samples.size(), fmt::format("{}: iteration {}", file, k));
+    const std::string place = fmt::format("{}: iteration {}", file, k);
+    validate(iteration.assignment, plan, iteration.samples.size(), place);
+    for (const Sample& sample : iteration.samples) {
+      if (const std::string missing = missing_encoder(model, sample); !missing.empty())
+        throw Error(ErrorKind::input, missing, place);
+    }
   }
 }
 

@@ -31,9 +31,10 @@ struct PlanFiles {
   std::optional<Provenance> plan_made_by;
 };
 
-/// Checks a schedule. `file` names it in errors.
-/// @throws Error (input) if the schedule is for a different model than the plan, or its assignments do not
-/// fit the plan
-void validate(const ScheduleFile& schedule, const Plan& plan, const std::string& file);
+/// Checks a schedule of a plan of this model. `file` names the schedule in errors.
+/// @throws Error (input) if the schedule is for a different model than the plan, if its assignments do not
+/// fit the plan, or if a sample needs an encoder that the model lacks
+void validate(const ScheduleFile& schedule, const Plan& plan, const ModelSpec& model,
+              const std::string& file);
 
 }  // namespace dflop

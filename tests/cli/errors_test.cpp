@@ -188,6 +188,29 @@ TEST(Errors, SoundsOfAModelWithoutSecondEncoder) {
   EXPECT_EQ(omni.exit_code, 0) << omni.err;
 }
 
+/// The same for a schedule file whose samples were changed by hand.
+TEST(Errors, ScheduleWithSoundsOfAModelWithoutSecondEncoder) {
+  const Sandbox sandbox;
+  testing::write_all(sandbox.path("s.json"), R"({"schema": "dflop.samples", "version": 1, "samples": [
+    {"id": "a", "modality": "image", "encoder_sequences": [[1, 16, 256]], "encoder_output_tokens": 4,
+     "llm_tokens": 20}]})");
+  const std::string data = " --data s.json --iterations 1 ";
+  ASSERT_EQ(
+      sandbox.run("plan --model qwen2.5-vl-7b --cluster a100-80g:1 --gbs 1 --out p.json" + data).exit_code,
+      0);
+  ASSERT_EQ(sandbox.run("schedule --plan p.json --out good.json" + data).exit_code, 0);
+  std::string text = testing::read_all(sandbox.path("good.json"));
+  const std::string group = "[1,16,256]";
+  const std::size_t at = text.find(group);
+  ASSERT_NE(at, std::string::npos) << text;
+  testing::write_all(sandbox.path("bad.json"), text.replace(at, group.size(), "[1,16,256,2]"));
+  for (const std::string command : {"simulate", "check schedule"}) {
+    EXPECT_EQ(sandbox.run(command + " --plan p.json --schedule good.json").exit_code, 0);
+    expect_error(sandbox.run(command + " --plan p.json --schedule bad.json"),
+                 {"bad.json: iteration 0", "sample 'a'", "second encoder", "'qwen2.5-vl-7b' lacks"});
+  }
+}
+
 TEST(Errors, Outputs) {
   const Sandbox sandbox;
   const std::string data = "--data d.csv ";
