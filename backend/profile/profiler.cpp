@@ -71,18 +71,22 @@ void add_part(const Measured& of, const TpMode& mode, double share, const Profil
   });
 }
 
-/// Measures units in all modes and on all shares.
-void measure_tables(const Measured& of, const std::vector<LocalRank>& ranks, const ProfilerOptions& options,
-                    const ProfilerProgress& progress, ProfileTables& profile) {
+/// Measures units of all encoders in one mode and on one share before the next, so that `profile` is valid
+/// after each.
+void measure_tables(const std::vector<Measured>& all, const std::vector<LocalRank>& ranks,
+                    ProfilerOptions options, const ProfilerProgress& progress, ProfileTables& profile) {
+  options.budget /= static_cast<double>(all.size());
   std::size_t left = tables_of(options);
   for (const TpMode& mode : options.modes) {
     for (const double share : options.shares) {
-      if (share < 1) {
-        add_part(of, mode, share, options, progress, profile);
-      } else {
-        add_tables(of.tables, mode, profile.quanta, [&] {
-          return measure_units(of.model, in_tp_groups(ranks, mode, options.busy), options, progress);
-        });
+      for (const Measured& of : all) {
+        if (share < 1) {
+          add_part(of, mode, share, options, progress, profile);
+        } else {
+          add_tables(of.tables, mode, profile.quanta, [&] {
+            return measure_units(of.model, in_tp_groups(ranks, mode, options.busy), options, progress);
+          });
+        }
       }
       if (--left > 0 && options.on_tables) options.on_tables(profile);
     }
@@ -144,17 +148,14 @@ ProfileTables measure_profile(const ModelSpec& model, World& world, const Profil
     profile.all_reduce.insert(options.earlier->all_reduce.begin(),
                               options.earlier->all_reduce.end());  // of more ranks
   }
-  if (!model.second) {
-    measure_tables({model, profile.tp}, ranks, options, progress, profile);
-    return profile;
+  std::vector<Measured> all = {{model, profile.tp}};
+  ModelSpec second;
+  if (model.second) {
+    second = model.of_second();
+    second.llm.layers = 0;  // the first tables have its LLM
+    all.push_back({second, profile.second_tp});
   }
-  ProfilerOptions half = options;
-  half.budget /= 2;
-  half.on_tables = {};  // tables of one encoder are no profile
-  measure_tables({model, profile.tp}, ranks, half, progress, profile);
-  ModelSpec second = model.of_second();
-  second.llm.layers = 0;  // the first tables have its LLM
-  measure_tables({second, profile.second_tp}, ranks, half, progress, profile);
+  measure_tables(all, ranks, options, progress, profile);
   return profile;
 }
 

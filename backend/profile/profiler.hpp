@@ -44,8 +44,8 @@ struct ProfilerOptions {
   /// Earlier results to reuse: tables of the same model, machine and settings, and all-reduces of more ranks
   /// than this run has. Null: there are none.
   const ProfileTables* earlier = nullptr;
-  /// The profiler calls this whenever it has measured a mode at one share and others remain. The argument is
-  /// a valid profile with the results so far.
+  /// The profiler calls this whenever it has measured a mode at one share, with all encoders of the model,
+  /// and others remain. The argument is a valid profile with the results so far.
   std::function<void(const ProfileTables&)> on_tables = {};
 };
 

@@ -182,6 +182,33 @@ TEST(Profiler, AddsPartsToTables) {
   EXPECT_EQ(both.tp[1], whole.tp[0]);
 }
 
+/// With two encoders, each mode's tables are complete before the next mode, so a stopped run leaves a profile
+/// to resume from. The results would differ in their seconds if they were measured again.
+TEST(Profiler, ResumesWithTwoEncoders) {
+  const std::unique_ptr<World> world = std::make_unique<HostWorld>(2);
+  ProfilerOptions options;
+  options.budget = Seconds(0.05);
+  options.llm = {32, 32};
+  options.modes = {{1, false}, {2, false}};
+  std::vector<ProfileTables> saved;
+  options.on_tables = [&](const ProfileTables& tables) { saved.push_back(tables); };
+  const ProfileTables whole = measure_profile(testing::hearing_model(), *world, options);
+  ASSERT_EQ(whole.second_tp.size(), 2U);
+  ASSERT_EQ(saved.size(), 1U);
+  EXPECT_EQ(parse_profile_tables(to_json(saved[0]), "saved"), saved[0]);
+  ASSERT_EQ(saved[0].tp.size(), 1U);
+  EXPECT_EQ(saved[0].second_tp, std::vector<TpProfile>{whole.second_tp[0]});
+  options.earlier = saved.data();
+  options.on_tables = {};
+  const std::unique_ptr<World> other = std::make_unique<HostWorld>(2);
+  const ProfileTables resumed = measure_profile(testing::hearing_model(), *other, options);
+  ASSERT_EQ(resumed.second_tp.size(), 2U);
+  EXPECT_EQ(resumed.tp[0], whole.tp[0]);
+  EXPECT_EQ(resumed.second_tp[0], whole.second_tp[0]);
+  EXPECT_EQ(resumed.second_tp[1].mode, whole.second_tp[1].mode);
+  EXPECT_EQ(parse_profile_tables(to_json(resumed), "resumed"), resumed);
+}
+
 /// Only layers are recomputed.
 TEST(Profiler, MeasuresRecomputationOfLinearParts) {
   const ProfileTables profile = measured(DType::f32);
