@@ -18,6 +18,33 @@ TEST(ProfileTables, ReadBackAsTheSame) {
   EXPECT_EQ(parse_profile_tables(to_json(profile), "p.json"), profile);
 }
 
+/// The second encoder's tables cover what the first tables cover.
+TEST(ProfileTables, OfTwoEncodersBelongTogether) {
+  ProfileTables profile = fixtures::known_hearing_profile();
+  for (std::vector<TpProfile>* tables : {&profile.tp, &profile.second_tp}) {
+    tables->push_back(tables->front());
+    tables->back().mode.tp = 2;
+  }
+  EXPECT_EQ(parse_profile_tables(to_json(profile), "p.json"), profile);
+  const auto refuses = [](const ProfileTables& tables, std::initializer_list<std::string_view> words) {
+    expect_refused([&] { parse_profile_tables(to_json(tables), "p.json"); }, "p.json: key 'second_tables'",
+                   words);
+  };
+  ProfileTables fewer = profile;
+  fewer.second_tp.pop_back();
+  refuses(fewer, {"expected tables of tp 1, tp 2", "'tables'", "found tp 1"});
+  fewer.second_tp.clear();  // without the key
+  refuses(fewer, {"expected this key, found none"});
+  ProfileTables more = profile;
+  more.tp.pop_back();
+  refuses(more, {"expected tables of tp 1,", "found tp 1, tp 2"});
+  const std::string text = to_json(fixtures::known_profile());
+  const std::string tables = "\"tables\": [";
+  expect_refused(
+      [&] { parse_profile_tables(replaced(text, tables, "\"second_tables\": [], " + tables), "p.json"); },
+      "p.json: key 'second_tables'", {"only for a model with a key 'second'"});
+}
+
 /// Profiles without the later keys still suit older files and programs that do not know these keys.
 TEST(ProfileTables, LaterKeysAreOptional) {
   ProfileTables profile = fixtures::known_profile();

@@ -282,6 +282,26 @@ TpProfile read_tp(const JsonValue& json, const ModelSpec& model, const std::vect
   return profile;
 }
 
+/// Reads the tables of the second encoder, which must cover what the first tables cover.
+void read_second_tables(const JsonValue& root, ProfileTables& profile) {
+  if (!profile.model.second) {
+    if (root.has("second_tables"))
+      root.at("second_tables").refuse("expected this key only for a model with a key 'second', found none");
+    return;
+  }
+  const JsonValue json = root.at("second_tables");
+  const ModelSpec model = second_tables(profile).model;
+  for (const JsonValue& element : json.elements())
+    profile.second_tp.push_back(read_tp(element, model, profile.second_tp, {}, profile.quanta));
+  const auto is_same = [](const TpProfile& a, const TpProfile& b) {
+    return a.mode == b.mode && a.quanta == b.quanta;
+  };
+  if (std::ranges::equal(profile.tp, profile.second_tp, is_same)) return;
+  const std::string found = measured_tables(second_tables(profile));
+  json.refuse("expected tables of {}, as in 'tables', found {}", measured_tables(profile),
+              found.empty() ? "none" : found);
+}
+
 /// Counts the patches' whole forward as host time in a GPU profile older than version 3: there the host
 /// converted pixels while the device waited, which took almost all of the time.
 void name_host_times(ProfileTables& profile) {
@@ -419,12 +439,7 @@ ProfileTables parse_profile_tables(std::string_view json, const std::string& fil
     profile.tp.push_back(read_tp(element, profile.model, profile.tp, activation, profile.quanta));
   }
   if (profile.tp.empty()) root.at("tables").refuse_type("at least one table");
-  if (profile.model.second && version > 1) {
-    const ModelSpec second = second_tables(profile).model;
-    for (const JsonValue& element : root.at("second_tables").elements())
-      profile.second_tp.push_back(read_tp(element, second, profile.second_tp, {}, profile.quanta));
-    if (profile.second_tp.empty()) root.at("second_tables").refuse_type("at least one table");
-  }
+  read_second_tables(root, profile);
   if (version < 3) name_host_times(profile);
   root.at("optimizer").require_keys({"start_s", "s_per_parameter"});
   profile.optimizer = read_line(root.at("optimizer"), "s_per_parameter");
