@@ -133,10 +133,11 @@ std::shared_ptr<const EncoderSequence> MadeUpContents::encoder(const Sample& sam
                                                                bool values) const {
   // The parts of the sample's LLM tokens are differences of one increasing sequence of integers, so they add
   // up to the whole.
+  const OutputShares shares(model_, sample);
   std::int64_t share_before = 0;
   const EncoderSequences& group =
       group_of(sample, sequence, [&](const EncoderSequences& earlier, std::int64_t count) {
-        share_before += count * output_share(model_, earlier);
+        share_before += count * shares.of(earlier);
       });
   const ModelSpec& model = group.second && second_ ? *second_ : model_;
   const LayerForm form = model.encoder.layer_form();
@@ -178,9 +179,13 @@ std::shared_ptr<const EncoderSequence> MadeUpContents::encoder(const Sample& sam
       made.select.add_mean(row, row + means);
     }
   }
-  const std::int64_t all = std::max<std::int64_t>(1, output_shares(model_, sample));
-  const std::int64_t first = sample.encoder_output_tokens * share_before / all;
-  const std::int64_t last = sample.encoder_output_tokens * (share_before + output_share(model_, group)) / all;
+  const std::int64_t first = sample.encoder_output_tokens * share_before / shares.all();
+  const std::int64_t last = sample.encoder_output_tokens * (share_before + shares.of(group)) / shares.all();
+  if (merged == 0 && last > first) {
+    throw Error(ErrorKind::input, "sample '" + sample.id + "': expected at least " + std::to_string(merge) +
+                                      " encoder tokens in a sequence that gives LLM tokens, found " +
+                                      std::to_string(made.rows - class_rows));
+  }
   add_means(made.sent, merged / merge, last - first);
   for (std::int64_t at = first; at < last; ++at) {
     made.places.push_back(at < sample.llm_tokens ? static_cast<std::int32_t>(at) : -1);

@@ -51,21 +51,36 @@ inline double sequence_weight(const ModelSpec& model, const EncoderSequences& se
   return model.second ? encoder.layers * layer : layer;
 }
 
-/// Returns a number proportional to the LLM tokens that come from an encoder sequence: its tokens or, in a
-/// model with two encoders, these tokens after merging.
-inline std::int64_t output_share(const ModelSpec& model, const EncoderSequences& sequence) {
-  if (!model.second) return sequence.tokens;
-  const ConnectorSpec& connector = sequence.second ? model.second->connector : model.connector;
-  return sequence.tokens / std::max(1, connector.merge);
-}
+/// OutputShares divide a sample's LLM tokens among the encoder sequences that they come from.
+class OutputShares {
+ public:
+  OutputShares(const ModelSpec& model, const Sample& sample) : model_(model) {
+    const auto sum = [&] {
+      std::int64_t shares = 0;
+      for (const EncoderSequences& group : sample.encoder_sequences) shares += group.count * of(group);
+      return shares;
+    };
+    all_ = sum();
+    if (all_ > 0) return;
+    least_ = 1;  // no sequence is long enough for a merged token, but the LLM tokens come from somewhere
+    all_ = std::max<std::int64_t>(1, sum());
+  }
 
-/// Returns the sum of output_share() over a sample's sequences.
-inline std::int64_t output_shares(const ModelSpec& model, const Sample& sample) {
-  std::int64_t sum = 0;
-  for (const EncoderSequences& group : sample.encoder_sequences)
-    sum += group.count * output_share(model, group);
-  return sum;
-}
+  /// Returns a number proportional to the LLM tokens that come from a sequence: its tokens or, in a model
+  /// with two encoders, these tokens after merging.
+  std::int64_t of(const EncoderSequences& sequence) const {
+    if (!model_.second) return sequence.tokens;
+    const ConnectorSpec& connector = sequence.second ? model_.second->connector : model_.connector;
+    return std::max(least_, sequence.tokens / std::max(1, connector.merge));
+  }
+  /// Returns the sum over all sequences, at least 1.
+  std::int64_t all() const { return all_; }
+
+ private:
+  const ModelSpec& model_;
+  std::int64_t least_ = 0;
+  std::int64_t all_ = 0;
+};
 
 /// Returns the sum of sequence_weight() over all encoder sequences of microbatch `j`.
 inline double microbatch_weight(const Plan& plan, const ModelSpec& model, std::span<const Sample> batch,
@@ -86,7 +101,7 @@ inline double microbatch_weight(const Plan& plan, const ModelSpec& model, std::s
 template <typename RankOf, typename Visit>
 void for_each_piece_of_sample(const ModelSpec& model, const Sample& sample, EncoderPiece piece,
                               RankOf&& rank_of, Visit&& visit) {
-  const std::int64_t shares = std::max<std::int64_t>(1, output_shares(model, sample));
+  const OutputShares shares(model, sample);
   std::int64_t shares_after = 0;
   for (const EncoderSequences& group : sample.encoder_sequences) {
     const double weight = sequence_weight(model, group);
@@ -96,8 +111,8 @@ void for_each_piece_of_sample(const ModelSpec& model, const Sample& sample, Enco
     for (std::int64_t q = 0; q < group.count; ++q) {
       piece.encoder_dp = rank_of(weight);
       // Take differences of one increasing sequence of integers, so that the parts add up to the whole.
-      shares_after += output_share(model, group);
-      piece.output_end = sample.encoder_output_tokens * shares_after / shares;
+      shares_after += shares.of(group);
+      piece.output_end = sample.encoder_output_tokens * shares_after / shares.all();
       visit(static_cast<const EncoderPiece&>(piece));
       piece.output_begin = piece.output_end;
       ++piece.sequence;

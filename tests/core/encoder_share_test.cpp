@@ -59,6 +59,26 @@ TEST(EncoderPieces, OfTwoEncodersGetTheTokensThatTheirConnectorsMake) {
   EXPECT_EQ(sample.encoder(), (Workload{1, 16, 256, 0, {2, 14, 98}}));
 }
 
+/// The same model. No sequence is long enough for a merged token, so each counts as one: of 5 LLM tokens,
+/// 5 * 1 / 3 = 1, then 5 * 2 / 3 = 3, then 5. Next to a longer sequence, which merges to 4, short ones have
+/// none, as in a sound whose last part is too short.
+TEST(EncoderPieces, OfTwoEncodersKeepTheTokensOfShortSequences) {
+  ModelSpec model = tiny_model();
+  model.connector.merge = 4;
+  model.second = SecondEncoder{model.encoder, {{model.encoder.hidden, model.llm.hidden}, 2}};
+  const auto ends = [&](const Sample& sample) {
+    std::vector<std::int64_t> found;
+    for_each_piece_of_sample(
+        model, sample, {}, [](double) { return 0; },
+        [&](const EncoderPiece& piece) { found.push_back(piece.output_end); });
+    return found;
+  };
+  const std::vector<std::int64_t> shared = {1, 3, 5};
+  EXPECT_EQ(ends({"a", Modality::image, {{2, 3, 9}, {1, 1, 1, true}}, 5, 9}), shared);
+  const std::vector<std::int64_t> of_the_first = {4, 4};
+  EXPECT_EQ(ends({"a", Modality::image, {{1, 16, 256}, {1, 1, 1, true}}, 4, 9}), of_the_first);
+}
+
 TEST(EncoderPieces, FallWhereTheirMiddleDoes) {
   // Five equal tiles over three ranks: centers at 0.5 to 4.5 of 5 are at 0.3, 0.9, 1.5, 2.1 and 2.7 of 3.
   const Plan plan = disaggregated_plan({1, 1, 3, {4}}, {1, 1, 1, {6}}, 1, 1);

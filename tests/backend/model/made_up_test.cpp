@@ -200,5 +200,27 @@ TEST(Synthetic, SamplesCutToTheirImagesHaveNoText) {
   EXPECT_EQ(target_ids(kSeed, cut, kVocabulary).size(), 5U);
 }
 
+/// Pairs of rows are averaged. An odd last row gives no token, so a sequence of one row gives none; next to a
+/// longer sequence that is fine.
+TEST(Synthetic, RejectsLlmTokensOfSequencesThatAreTooShort) {
+  ModelSpec model;
+  model.encoder.layers = 1;
+  model.connector = {{8, 8}, 2};
+  model.architecture.emplace().connector.averages = true;
+  model.second = SecondEncoder{model.encoder, model.connector, {}, model.architecture->connector};
+  const MadeUpContents contents(model, kSeed);
+  Sample sample{"a", Modality::audio, {{1, 5, 25, true}, {1, 1, 1, true}}, 2, 9};
+  EXPECT_EQ(contents.encoder(sample, 0, false)->places.size(), 2U);
+  EXPECT_TRUE(contents.encoder(sample, 1, false)->places.empty());
+  sample.encoder_sequences.erase(sample.encoder_sequences.begin());
+  try {
+    static_cast<void>(contents.encoder(sample, 0, false));
+    ADD_FAILURE() << "one row gives no token";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.message(),
+              "sample 'a': expected at least 2 encoder tokens in a sequence that gives LLM tokens, found 1");
+  }
+}
+
 }  // namespace made_up_test
 }  // namespace dflop
