@@ -7,6 +7,7 @@
 #include <string>
 #include <thread>
 
+#include "backend/run/warm_up.hpp"
 #include "core/error.hpp"
 
 namespace dflop {
@@ -179,23 +180,20 @@ void LiveRank::meet(const Program& program) {
   }
 }
 
-/// Runs a forward and backward of the largest microbatch of each stage with arbitrary input, so that the
+/// Runs a forward and backward of warm_up_inputs() of each stage, with arbitrary activations, so that the
 /// device has loaded all code before messages are in flight. Gradients and loss are garbage afterwards.
 void LiveRank::warm_up() {
   for (const HeldStage& held : stages_) {
     const StageModule& module = *held.module;
-    const auto rows = [&](const Slot& s) {
-      return std::max(module.input_rows(s.input), module.output_rows(s.input));
-    };
-    const Slot* largest = nullptr;
+    std::vector<const StageInput*> inputs;  // none: a colocated encoder with more groups than microbatches
     for (const auto& [place, s] : slots_) {
-      if (place.first == held.stage && (largest == nullptr || rows(s) > rows(*largest))) largest = &s;
+      if (place.first == held.stage) inputs.push_back(&s.input);
     }
-    if (largest == nullptr) continue;  // a colocated encoder with more groups than microbatches
-    const StageInput& input = largest->input;
-    StageTape tape;
-    module.forward(Tensor(rank_, module.input_rows(input), module.input_columns()), input, loss_, tape);
-    module.backward(Tensor(rank_, module.output_rows(input), module.output_columns()), tape);
+    for (const StageInput* input : warm_up_inputs(inputs)) {
+      StageTape tape;
+      module.forward(Tensor(rank_, module.input_rows(*input), module.input_columns()), *input, loss_, tape);
+      module.backward(Tensor(rank_, module.output_rows(*input), module.output_columns()), tape);
+    }
   }
 }
 
