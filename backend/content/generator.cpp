@@ -116,7 +116,7 @@ Answer Generator::answer(const SampleContent& sample, std::int64_t most, std::in
     contents.keep(kPrompt, prompt);
     const BatchContent batch(plan_, model_, samples, assignment, contents);
     if (answer.found.empty()) {
-      input.encoder = batch.encoder(0, 0, true);
+      input.encoder = batch.encoder(0, 0, {true, true});
       encoded = encode(input);
       for (EncoderSequence& sequence : prompt.sequences) sequence.values = {};
     }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "backend/model/parameter_list.hpp"
 #include "core/program/encoder_share.hpp"
 #include "core/program/lowering.hpp"
 
@@ -31,7 +30,7 @@ SampleNeeds::SampleNeeds(const Plan& plan, const ModelSpec& model, std::span<con
       const StagePlace& place = places[static_cast<std::size_t>(instruction.stage)];
       const Part part{instruction.microbatch, group.dp_rank, place.takes_values(model_)};
       if (place.stage.encoder_layers > 0) encoder_.push_back(part);
-      if (place.stage.llm_layers > 0) llm_.push_back({part.microbatch, part.dp_rank, false});
+      if (place.stage.llm_layers > 0) llm_.push_back({part.microbatch, part.dp_rank});
     }
   }
   keep_each_once(encoder_);
@@ -52,7 +51,7 @@ std::vector<SampleNeed> SampleNeeds::of(std::span<const Sample> batch, const Ass
   for (const Part& part : encoder_) {
     for_each_piece(plan_, model_, batch, bins, part.microbatch, [&](const EncoderPiece& piece) {
       if (piece.encoder_dp == part.dp_rank)
-        add(piece.sample, part.values ? SampleNeed::values : SampleNeed::shape);
+        add(piece.sample, part.values.of(piece.second) ? SampleNeed::values : SampleNeed::shape);
     });
   }
   return needs;

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "backend/model/parameter_list.hpp"
 #include "core/model.hpp"
 #include "core/plan.hpp"
 #include "core/sample.hpp"
@@ -26,8 +27,9 @@ class SampleNeeds {
   /// every iteration of a valid plan, whatever the batch.
   SampleNeeds(const Plan& plan, const ModelSpec& model, std::span<const int> ranks);
 
-  /// Returns the need of each sample of a batch. Ranks of the encoder's first stage need the values of the
-  /// samples whose sequences they encode. All ranks that compute with a sample need its shape.
+  /// Returns the need of each sample of a batch. Ranks where an encoder's input enters need the values of the
+  /// samples whose sequences of this encoder they encode. All ranks that compute with a sample need its
+  /// shape.
   std::vector<SampleNeed> of(std::span<const Sample> batch, const Assignment& assignment) const;
 
  private:
@@ -35,7 +37,7 @@ class SampleNeeds {
   struct Part {
     int microbatch = 0;
     int dp_rank = 0;
-    bool values = false;  ///< the part is on the encoder's first stage, which reads input values
+    TakenValues values = {};  ///< encoders whose input values the part's stage reads
 
     auto operator<=>(const Part&) const = default;
   };

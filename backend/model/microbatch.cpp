@@ -2,7 +2,6 @@
 
 #include <optional>
 
-#include "backend/model/parameter_list.hpp"
 #include "core/error.hpp"
 
 namespace dflop {
@@ -75,7 +74,7 @@ Packer packer_of(const ModelSpec& model) {
 
 }  // namespace
 
-EncoderInput BatchContent::encoder(int microbatch, int encoder_dp, bool values) const {
+EncoderInput BatchContent::encoder(int microbatch, int encoder_dp, TakenValues values) const {
   EncoderInput input;
   input.rows_to.assign(static_cast<std::size_t>(plan_.llm.dp), 0);
   Packer first = packer_of(model_);
@@ -88,9 +87,10 @@ EncoderInput BatchContent::encoder(int microbatch, int encoder_dp, bool values) 
   for_each_piece(plan_, model_, samples_, bins_, microbatch, [&](const EncoderPiece& piece) {
     if (piece.encoder_dp != encoder_dp) return;
     const Sample& sample = samples_[static_cast<std::size_t>(piece.sample)];
-    const std::shared_ptr<const EncoderSequence> one = contents_.encoder(sample, piece.sequence, values);
+    const bool takes = values.of(piece.second);
+    const std::shared_ptr<const EncoderSequence> one = contents_.encoder(sample, piece.sequence, takes);
     EncoderInput& into = piece.second ? *input.second : input;
-    (piece.second ? *second : first).add(*one, values, into);
+    (piece.second ? *second : first).add(*one, takes, into);
     for (std::int64_t row = 0; second && row < one->sent.rows(); ++row) into.sent_places.push_back(sent++);
     input.rows_to[static_cast<std::size_t>(piece.llm_dp)] += one->sent.rows();
   });

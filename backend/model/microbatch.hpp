@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/model/packed_rows.hpp"
+#include "backend/model/parameter_list.hpp"
 #include "core/content/contents.hpp"
 #include "core/model.hpp"
 #include "core/plan.hpp"
@@ -56,9 +57,9 @@ class BatchContent {
   BatchContent(const Plan& plan, const ModelSpec& model, std::span<const Sample> samples,
                const Assignment& assignment, const Contents& contents);
 
-  /// encoder() and llm() return the input of a dp rank for a microbatch. `values` says whether to include
-  /// the encoder's input values.
-  EncoderInput encoder(int microbatch, int encoder_dp, bool values) const;
+  /// encoder() and llm() return the input of a dp rank for a microbatch. `values` says which encoders' input
+  /// values to include.
+  EncoderInput encoder(int microbatch, int encoder_dp, TakenValues values) const;
   LlmInput llm(int microbatch, int llm_dp) const;
 
   /// Returns the weight of each trained token's loss: one over the number of trained tokens in the whole

@@ -73,6 +73,15 @@ struct Parameter {
   std::int64_t values_before(std::int64_t place) const;
 };
 
+/// TakenValues say whether a stage takes input values of each of the model's encoders.
+struct TakenValues {
+  bool first = false;
+  bool second = false;
+
+  bool of(bool of_second) const { return of_second ? second : first; }
+  auto operator<=>(const TakenValues&) const = default;
+};
+
 /// A StagePlace says which layers of the model a stage holds, and whether the encoder's input enters at this
 /// stage.
 struct StagePlace {
@@ -81,9 +90,11 @@ struct StagePlace {
   int first_llm_layer = 0;
   bool patches = false;  ///< true for the stage with the first encoder layer
 
-  /// Returns whether input values of one of the model's encoders enter at the stage. The second encoder's
-  /// enter at the stage with the connectors.
-  bool takes_values(const ModelSpec& model) const { return patches || (stage.connector && model.second); }
+  /// Returns the encoders whose input values enter at the stage. The second encoder's enter at the stage with
+  /// the connectors.
+  TakenValues takes_values(const ModelSpec& model) const {
+    return {patches, stage.connector && model.second.has_value()};
+  }
 };
 
 /// Returns the place of each stage. `stages` are in model order.

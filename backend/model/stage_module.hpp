@@ -46,8 +46,8 @@ class StageModule {
               const RankContext& rank, const WeightSource* weights = nullptr);
 
   const StagePlace& place() const { return place_; }
-  /// Returns whether forward() needs input values of an encoder.
-  bool takes_values() const { return place_.takes_values(model_); }
+  /// Returns the encoders whose input values forward() needs.
+  TakenValues takes_values() const { return place_.takes_values(model_); }
   ParameterStore& parameters() { return store_; }
 
   /// The next four functions return the shape of the activations that this rank receives from the previous

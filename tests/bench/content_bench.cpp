@@ -71,7 +71,7 @@ void content_of_pictures(benchmark::State& state) {
     const BatchContent content(batch.plan, batch.model, batch.samples, batch.assignment, batch.contents);
     patches = 0;
     for (int m = 0; m < kMicrobatches; ++m) {
-      const EncoderInput encoder = content.encoder(m, 0, true);
+      const EncoderInput encoder = content.encoder(m, 0, {true, true});
       const LlmInput llm = content.llm(m, 0);
       for (std::size_t s = 0; s < encoder.values.size(); ++s) {
         const Matrix rows = rows_of(rank, uploaded.view(), encoder.value_offsets[s], 1);

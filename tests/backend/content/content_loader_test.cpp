@@ -89,7 +89,7 @@ TEST_F(ContentLoaderTest, ContentsOutliveTheirBatch) {
   const Plan plan = testing::uniform_plan(1, 1, 1, 1);
   const std::vector<Sample> batch{sample(0)};
   const EncoderInput input =
-      BatchContent(plan, model, batch, testing::dealt(plan, 1), loader).encoder(0, 0, true);
+      BatchContent(plan, model, batch, testing::dealt(plan, 1), loader).encoder(0, 0, {true, true});
   loader.drop_all();
   EXPECT_THROW(static_cast<void>(loader.encoder(sample(0), 0, true)), Error);
   const MadeUpContents again(model, 1);

@@ -56,25 +56,48 @@ Plan colocated_plan() {
   return plan;
 }
 
+/// Runs a step in one process per rank, and compares each process's needs with what its rank reads.
+void expect_needs_as_read(const LiveRun& one) {
+  SCOPED_TRACE(describe(one.plan));
+  const auto messages = run_host_processes(one.program.ranks(), {}, [&](HostProcess& process) {
+    const auto contents = std::make_shared<NotedContents>(one.model, 7);
+    LiveExecutor executor(one.plan, one.model, process, {DType::f64, 7, contents});
+    StepOptions options;
+    options.optimizer.step = 1;
+    executor.step(one.iteration(), options);
+    const SampleNeeds needs(one.plan, one.model, process.local_ranks());
+    EXPECT_EQ(needs.of(one.samples, one.assignment), contents->noted(one.samples))
+        << "rank " << process.local_ranks().front();
+  });
+  for (const std::string& message : messages) EXPECT_EQ(message, "");
+}
+
 TEST(SampleNeeds, EqualTheContentsThatRanksRead) {
   for (const Plan& plan : {uniform_plan(1, 2, 2, 3), uniform_plan(2, 1, 2, 2),
                            disaggregated_plan({1, 1, 2, {}}, {2, 1, 1, {}}, 3),
                            disaggregated_plan({1, 3, 1, {}}, {1, 2, 2, {}}, 2), colocated_plan()}) {
-    SCOPED_TRACE(describe(plan));
-    const std::vector<Sample> samples = live_samples(17, 5);
-    const LiveRun one(plan, samples, DType::f64);
-    const auto messages = run_host_processes(one.program.ranks(), {}, [&](HostProcess& process) {
-      const auto contents = std::make_shared<NotedContents>(one.model, 7);
-      LiveExecutor executor(one.plan, one.model, process, {DType::f64, 7, contents});
-      StepOptions options;
-      options.optimizer.step = 1;
-      executor.step(one.iteration(), options);
-      const SampleNeeds needs(one.plan, one.model, process.local_ranks());
-      EXPECT_EQ(needs.of(samples, one.assignment), contents->noted(samples))
-          << "rank " << process.local_ranks().front();
-    });
-    for (const std::string& message : messages) EXPECT_EQ(message, "");
+    expect_needs_as_read({plan, live_samples(17, 5), DType::f64});
   }
+}
+
+/// Pictures enter at the encoder's first stage. Sounds enter at its last one, where the connectors are, so no
+/// other stage decodes them.
+TEST(SampleNeeds, OfTwoEncodersAreValuesWhereTheirInputEnters) {
+  const std::vector<Sample> samples = {{"picture", Modality::image, {{1, 6, 36}}, 6, 9},
+                                       {"sound", Modality::audio, {{1, 6, 36, true}}, 3, 9},
+                                       {"both", Modality::video, {{1, 6, 36}, {1, 6, 36, true}}, 9, 12},
+                                       {"text", Modality::text, {}, 0, 9}};
+  const Plan plan = disaggregated_plan({1, 3, 1, {}}, {1, 1, 1, {}}, 2);
+  const LiveRun one(plan, hearing_model(), samples, DType::f64);
+  const auto needs = [&](int rank) {
+    return SampleNeeds(one.plan, one.model, std::vector<int>{rank}).of(samples, one.assignment);
+  };
+  using enum SampleNeed;
+  EXPECT_EQ(needs(0), (std::vector{values, shape, values, none}));
+  EXPECT_EQ(needs(1), (std::vector{shape, shape, shape, none}));
+  EXPECT_EQ(needs(2), (std::vector{shape, values, values, none}));
+  EXPECT_EQ(needs(3), (std::vector{shape, shape, shape, shape}));
+  expect_needs_as_read(one);
 }
 
 /// Together, all ranks of a run read the whole batch, as some rank encodes each encoder sequence.

@@ -70,7 +70,7 @@ std::pair<std::vector<Snapshot>, std::vector<double>> backward_of(const ModelSpe
     module.parameters().write(rank, parameter, ParameterStore::Kind::gradient, values);
   }
   module.parameters().begin_gradients();
-  const StageInput input{content.encoder(0, 0, true), content.llm(0, 0), content.token_weight()};
+  const StageInput input{content.encoder(0, 0, {true, true}), content.llm(0, 0), content.token_weight()};
   SumTensor loss(rank, 1, 1);
   rank.kernels.zero(Sums(loss));
   const auto gradients_from = [&](std::int64_t from) {
