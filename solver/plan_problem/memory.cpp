@@ -1,6 +1,7 @@
 #include "solver/plan_problem/memory.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <string>
@@ -27,13 +28,14 @@ std::vector<int> most_held(const PipelineOrder& order) {
   return most;
 }
 
-/// Returns the largest encoder sequence of a batch.
-Workload largest_sequence(std::span<const Sample> samples) {
-  Workload largest;
+/// Returns the largest sequence of a batch for each encoder.
+std::array<Workload, 2> largest_sequences(std::span<const Sample> samples) {
+  std::array<Workload, 2> largest;
   for (const Sample& sample : samples) {
     for (const EncoderSequences& group : sample.encoder_sequences) {
-      if (group.tokens > largest.all_tokens())
-        largest = EncoderSequences{1, group.tokens, group.attention_pairs, group.second}.work();
+      Workload& known = largest.at(group.second ? 1 : 0);
+      if (group.tokens > known.all_tokens())
+        known = EncoderSequences{1, group.tokens, group.attention_pairs, group.second}.work();
     }
   }
   return largest;
@@ -53,15 +55,17 @@ class MemoryCaps {
         out_(out),
         stages_(plan_stages(request.plan, request.model)),
         shared_(has_encoder_ranks(request.plan.layout)),
-        held_(most_held(plan_order(request.plan))) {}
+        held_(most_held(plan_order(request.plan))),
+        sequences_(largest_sequences(request.samples)) {}
 
   void add() {
     const Plan& plan = request_.plan;
     llm_tokens_ = add_tokens("LLM tokens", &Sample::llm, false);
     encoder_tokens_ = add_tokens("encoder tokens", &Sample::encoder, shared_);
     if (shared_) {
-      encoder_tokens_ = encoder_tokens_ / plan.encoder.dp +
-                        static_cast<double>(largest_sequence(request_.samples).all_tokens());
+      std::int64_t largest = 0;
+      for (const Workload& one : sequences_) largest = std::max(largest, one.all_tokens());
+      encoder_tokens_ = encoder_tokens_ / plan.encoder.dp + static_cast<double>(largest);
     }
     const std::vector<std::vector<int>> stages = stages_of_ranks(plan_shape(plan));
     for (std::size_t rank = 0; rank < stages.size(); ++rank) {
@@ -151,8 +155,10 @@ class MemoryCaps {
         stages.push_back(s);
       }
       if (of_microbatch(s)) {
-        const Work one{largest_sequence(request_.samples), {}};
-        free -= held_[s] * static_cast<double>(request_.cost.activation(stages_[s], one).count);
+        Bytes largest;
+        for (const Workload& one : sequences_)
+          largest = std::max(largest, request_.cost.activation(stages_[s], {one, {}}));
+        free -= held_[s] * static_cast<double>(largest.count);
       }
     }
     int window = 1;
@@ -194,6 +200,7 @@ class MemoryCaps {
   std::vector<Stage> stages_;
   bool shared_;
   std::vector<int> held_;
+  std::array<Workload, 2> sequences_;
   double llm_tokens_ = 0;      // largest of a bin
   double encoder_tokens_ = 0;  // largest of an encoder rank's part of a microbatch
 };

@@ -84,6 +84,41 @@ TEST(PlanMemory, EqualsTheMemoryOfARun) {
   EXPECT_LT(without_a_run, 400);
 }
 
+/// A token of a picture takes a byte per layer, a token of a sound three bytes on the stage with the
+/// connectors.
+class HeardMemory final : public testing::LinearCostModel {
+ public:
+  Bytes activation(const Stage& stage, const Work& work) const override {
+    const std::int64_t sounds = stage.connector ? 3 * work.encoder.second.tokens : 0;
+    return {stage.encoder_layers * work.encoder.tokens + sounds + stage.llm_layers * work.llm.tokens};
+  }
+};
+
+/// Each dp rank of the encoder may hold one sequence more than its part, of either encoder. The largest
+/// picture, of 10 tokens, takes 20 bytes on each stage of two layers. The largest sound, of 12, takes none on
+/// the first stage and 36 on the second. There is one microbatch, and all parameters are free.
+TEST(PlanMemory, ReservesTheLargestSequenceOfEachEncoder) {
+  const HeardMemory cost;
+  ModelSpec model = testing::small_model(4, 1);
+  model.connector = {{8, 8}, 1};
+  model.second = SecondEncoder{model.encoder, model.connector};
+  Plan plan = testing::disaggregated_plan(model, 3, 2, 1, 1);
+  plan.encoder.pp = 2;
+  plan.encoder.layers = {2, 2};
+  Batch batch(3, testing::small_sample(1, 20));
+  batch[2].encoder_sequences = {{1, 12, 144, true}};
+  ScheduleRequest request{batch, plan, model, cost};
+  request.limits.memory = Bytes{60};
+  const auto most = [&](const std::string& what) {
+    for (const Cap& cap : plan_caps(request).caps) {
+      if (cap.what == what) return cap.most;
+    }
+    return 0.0;
+  };
+  EXPECT_EQ(most("bytes of activations on stage 0"), 60 - 20);
+  EXPECT_EQ(most("bytes of activations on stage 1"), 60 - 36);
+}
+
 TEST(PlanMemory, NeedsARunIfTheOrderDependsOnDurations) {
   Plan plan;
   EXPECT_TRUE(memory_needs_no_run(plan));
