@@ -335,6 +335,9 @@ void require_live(const ModelSpec& model) {
   if (model.second) {
     require_heads(model, model.second->encoder, "second encoder");
     require_connector(model.of_second(), "second connector");
+    require(model.deep_features() == 0, model,
+            "expected no deep features (deepstack) in a model with a second encoder, found " +
+                std::to_string(model.deep_features()));
   }
   require_heads(model, model.llm, "LLM");
   require(model.llm.vocabulary > 0, model, "expected an LLM with a vocabulary, found none");

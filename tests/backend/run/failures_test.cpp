@@ -107,6 +107,14 @@ TEST(LiveFailures, TiedEmbeddingsOnSeveralRanks) {
   expect_says(refusal_of(uniform_plan(1, 2, 1, 2), model), "tied embeddings");
 }
 
+/// The features of the first encoder's layers widen the rows that are sent; the second encoder has none.
+TEST(LiveFailures, DeepFeaturesNextToASecondEncoder) {
+  ModelSpec model = testing::hearing_model();
+  model.architecture.emplace().deepstack = {0, 1};
+  expect_says(refusal_of(uniform_plan(1, 1, 1, 2), model),
+              "expected no deep features (deepstack) in a model with a second encoder, found 2");
+}
+
 TEST(LiveFailures, ConnectorsThatDoNotConnect) {
   const Plan plan = uniform_plan(1, 1, 1, 2);
   ModelSpec model = live_model();
