@@ -382,15 +382,14 @@ Bytes ProfiledCostModel::workspace(Op op, const Stage& stage, const Work& work) 
   }
   add_layers(stage.llm_layers, buffers.llm_layer, kept.llm_layer, work.llm);
   add(stage.embedding ? 1 : 0, buffers.embedding, kept.embedding, kept.embedding, work.llm);
-  // The backward of the second encoder runs before the first one's.
-  with_second(
-      stage, work, [&](const ProfiledCostModel& second, const Stage& its_stage, const Work& its_work) {
-        const auto bytes = [](Bytes all) { return static_cast<double>(all.count); };
-        most = std::max(most, held + bytes(second.workspace(op, its_stage, its_work)));
-        if (op == Op::backward_input)
-          held +=
-              bytes(second.split_activation(its_stage, its_work) - second.activation(its_stage, its_work));
-      });
+  // The second encoder's forward runs after the first one's, and its backward before.
+  with_second(stage, work,
+              [&](const ProfiledCostModel& second, const Stage& its_stage, const Work& its_work) {
+                const auto bytes = [](Bytes all) { return static_cast<double>(all.count); };
+                most = std::max(most, held + bytes(second.workspace(op, its_stage, its_work)));
+                held -= bytes(second.activation(its_stage, its_work));
+                if (op == Op::backward_input) held += bytes(second.split_activation(its_stage, its_work));
+              });
   add(stage.connector ? 1 : 0, buffers.connector, kept.connector, kept.connector, work.encoder);
   add_layers(stage.encoder_layers, buffers.encoder_layer, kept.encoder_layer, work.encoder);
   add(stage.encoder_layers > 0 ? 1 : 0, buffers.patches, 0, 0, work.encoder);

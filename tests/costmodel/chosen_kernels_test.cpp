@@ -108,6 +108,22 @@ TEST(ChosenKernels, SaveInEachPassAsItsCallsDo) {
               1024e-6 - 4 * 10e-6 * 1024 / 1280, 1e-15);
 }
 
+/// Only the second encoder's connector has the key [40 -> 64].
+TEST(ChosenKernels, SaveInTheSecondEncoder) {
+  ProfileTables profile = flat_profile({{1, 1e-6}});
+  profile.model.second = SecondEncoder{profile.model.llm, {{40, 64}, 1}};
+  profile.second_tp = profile.tp;
+  KernelTable table(two_of_each());
+  set_means(table, {.operation = KernelOperation::linear, .inner = 40, .outer = 64, .tokens = 1024}, 100e3,
+            60e3);
+  const ProfileTables chosen = with_chosen_kernels(profile, table);
+  EXPECT_DOUBLE_EQ(chosen.second_tp[0].of(ProfileUnit::connector)[1].forward_s,
+                   1024e-6 - 40e-6 * 1024 / 1280);
+  EXPECT_EQ(chosen.second_tp[0].of(ProfileUnit::encoder_linear),
+            profile.second_tp[0].of(ProfileUnit::encoder_linear));
+  EXPECT_EQ(chosen.tp, profile.tp);
+}
+
 TEST(ChosenKernels, NeverTakeLessThanNothing) {
   KernelTable table(two_of_each());
   set_means(table, {.operation = KernelOperation::linear, .inner = 64, .outer = 512, .tokens = 1024}, 1e12,

@@ -99,5 +99,25 @@ TEST(WorkLine, SeparatesLayersFromEnds) {
   EXPECT_NEAR(*line.price(middle, llm(250, 0)) / Seconds(4e-6 * 250), 1, 1e-6);
 }
 
+// 10 ms plus 50 us per token of sounds, on a stage whose batches have no pictures. The second encoder has no
+// layers of the stage, and its time does not depend on them.
+TEST(WorkLine, PricesSoundsWithoutPictures) {
+  Stage stage;
+  stage.encoder_layers = 4;
+  stage.connector = true;
+  const auto sounds = [](std::int64_t tokens) { return Work{{0, 0, 0, 0, {1, tokens, 0}}, {}}; };
+  WorkLine line;
+  for (const std::int64_t tokens : {100, 200, 300, 400})
+    line.add(stage, sounds(tokens), Seconds(0.01 + 50e-6 * static_cast<double>(tokens)));
+  line.settle();
+  ASSERT_TRUE(line.price(stage, sounds(1000)).has_value());
+  EXPECT_NEAR(line.price(stage, sounds(1000))->count(), 0.06, 1e-9);
+  stage.encoder_layers = 2;
+  EXPECT_NEAR(line.price(stage, sounds(1000))->count(), 0.06, 1e-9);
+  stage.connector = false;  // the second encoder is on another stage
+  EXPECT_NEAR(line.price(stage, sounds(1000))->count(), 0.01, 1e-9);
+  EXPECT_FALSE(line.price(stage, {{1, 5, 5}, {}}).has_value()) << "no pictures were recorded";
+}
+
 }  // namespace work_line_test
 }  // namespace dflop
