@@ -79,6 +79,32 @@ Program backward_of(const Stage& stage, const Work& work) {
   return program;
 }
 
+// A stage with two layers of the first encoder and both connectors, and the whole second encoder. Without a
+// first layer that sees the data, all products have an input part. Recomputation repeats the layers.
+TEST(WeightShares, IncludeTheSecondEncoder) {
+  ModelSpec model = find_model("tiny-vlm");
+  model.second = SecondEncoder{{"ears", 3, 32, 64, 2, 2, 16, false, false, 0}, {{64, model.llm.hidden}, 2}};
+  Stage stage;
+  stage.encoder_layers = 2;
+  stage.connector = true;
+  stage.recomputation = Recomputation::full;
+  const Work work{{1, 64, 64 * 64, 0, {2, 40, 800}}, {}};
+  const TransformerSpec& ears = model.second->encoder;
+  const double attention = 2 * attention_flop(model.encoder, work.encoder).count + 3 * 4.0 * 32 * 800;
+  const double layers = 2 * 2.0 * 64 * static_cast<double>(model.encoder.layer_parameters(1)) +
+                        3 * 2.0 * 40 * static_cast<double>(ears.layer_parameters(1));
+  const double connectors =
+      2.0 * 64 / model.connector.merge * static_cast<double>(model.connector.parameters(1)) +
+      2.0 * 40 / 2 * 64 * model.llm.hidden;
+  const double linear = layers + connectors;
+  ReplayReference reference{"", nullptr, model};
+  EXPECT_DOUBLE_EQ(weight_shares(backward_of(stage, work), reference).at(0),
+                   linear / (2 * linear + layers + 3 * attention));
+  // Frozen encoders have no backward; the connectors pass nothing back.
+  stage.trained.encoder = false;
+  EXPECT_DOUBLE_EQ(weight_shares(backward_of(stage, work), reference).at(0), 0.5);
+}
+
 TEST(WeightShares, CountProductsOnceForWeightsAndOnceForInputs) {
   // A stage with the LLM's layers and the head, with one instruction. The weight part is the linear FLOP; the
   // input part is the linear FLOP plus twice the attention FLOP.

@@ -53,6 +53,20 @@ struct Case {
     roofline.emplace(model, cluster);
   }
 
+  /// Makes every second sample with encoder work one of a second encoder.
+  void add_second() {
+    model.second = SecondEncoder{{"ears", 5, 8, 32, 2, 2, 4, false, false, 0}, {{16, 8}, 2}};
+    roofline.emplace(model, cluster);
+    const auto hear = [](std::vector<Sample>& samples) {
+      bool second = false;
+      for (Sample& sample : samples) {
+        for (EncoderSequences& sequences : sample.encoder_sequences) sequences.second = second = !second;
+      }
+    };
+    hear(profile);
+    for (Batch& batch : batches) hear(batch);
+  }
+
   const CostModel& costs() const { return roofline ? static_cast<const CostModel&>(*roofline) : cost; }
   PlanRequest request() const {
     return {{model, cluster, costs()}, executor, gbs, profile, batches, 1, {}, {}};
@@ -112,12 +126,13 @@ struct Case {
   }
 };
 
-/// Odd seeds have convex costs, which lead to other bounds.
+/// Odd seeds have convex costs, which lead to other bounds. Of these, every second has two encoders.
 TEST(ExpectedPlanner, FindsTheSmallestObjective) {
   for (std::uint64_t seed = 0; seed < 12; ++seed) {
     Case c(seed, seed % 3 == 0 ? 300 : 20);
     if (seed % 2 == 1) {
       c.use_roofline();
+      if (seed % 4 == 3) c.add_second();
     }
     const std::vector<Plan> plans = c.plans();
     const Plan* best = nullptr;

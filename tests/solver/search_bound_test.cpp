@@ -8,6 +8,7 @@
 
 #include "solver/planners/search/cuts.hpp"
 #include "solver/schedulers/schedulers.hpp"
+#include "tests/costmodel/fixtures.hpp"
 #include "tests/solver/search_fixtures.hpp"
 
 namespace dflop {
@@ -100,6 +101,8 @@ TEST(SearchBounds, HoldOnPresets) {
     const PresetSearch c(model, "vision_mix", 2, 64, 3);
     expect_floors_hold(c.request(), 25, 11);
   }
+  const PresetSearch hears("qwen2.5-omni-7b", "omni_mix", 2, 64, 3);
+  expect_floors_hold(hears.request(), 25, 11);
 }
 
 // The bound over all cuts is near the smallest bound of any cut, and infinite only if no cut fits: this test
@@ -228,37 +231,67 @@ TEST(SearchBounds, HoldIfMemoryIsShort) {
   EXPECT_GT(most, 2);
 }
 
+/// Expects no assignment of the request's only batch below the bound of any plan with few bins. Returns the
+/// largest ratio of a bound to the best assignment.
+double expect_no_assignment_below(const PlanRequest& request) {
+  double tightest = 0;
+  const SearchSpace space(request);
+  const SearchBounds bounds(request);
+  for (const Plan& plan : testing::all_plans(space, request.model)) {
+    if (plan.recomputation != Recomputation::none || plan.bins() > 3) continue;
+    const PlanFloor floor = bounds.plan_floor(plan);
+    double best = std::numeric_limits<double>::max();
+    Assignment assignment{plan.microbatches, plan.llm.dp, std::vector<std::int32_t>(request.gbs, 0)};
+    const auto next = [&] {
+      for (std::int32_t& bin : assignment.bin) {
+        if (++bin < plan.bins()) return true;
+        bin = 0;
+      }
+      return false;
+    };
+    do {
+      const std::set<std::int32_t> filled(assignment.bin.begin(), assignment.bin.end());
+      if (static_cast<int>(filled.size()) < plan.bins()) continue;
+      const Timeline timeline = testing::run_plan(request, plan, request.batches[0], assignment);
+      best = std::min(best, Seconds(timeline.makespan).count());
+    } while (next());
+    EXPECT_LE(floor.bound_s, best) << describe(plan);
+    tightest = std::max(tightest, floor.bound_s / best);
+  }
+  return tightest;
+}
+
 // With one iteration, a bound on the mean is a bound on the iteration: no assignment is below it.
 TEST(SearchBounds, HoldForeveryAssignment) {
   double tightest = 0;
   for (std::uint64_t seed = 0; seed < 4; ++seed) {
     const SmallSearch c(2, 3, 1, 2, 5, 1, seed);
-    const PlanRequest request = c.request();
-    const SearchSpace space(request);
-    const SearchBounds bounds(request);
-    for (const Plan& plan : testing::all_plans(space, c.model)) {
-      if (plan.recomputation != Recomputation::none || plan.bins() > 3) continue;
-      const PlanFloor floor = bounds.plan_floor(plan);
-      double best = std::numeric_limits<double>::max();
-      Assignment assignment{plan.microbatches, plan.llm.dp, std::vector<std::int32_t>(c.gbs, 0)};
-      const auto next = [&] {
-        for (std::int32_t& bin : assignment.bin) {
-          if (++bin < plan.bins()) return true;
-          bin = 0;
-        }
-        return false;
-      };
-      do {
-        const std::set<std::int32_t> filled(assignment.bin.begin(), assignment.bin.end());
-        if (static_cast<int>(filled.size()) < plan.bins()) continue;
-        const Timeline timeline = testing::run_plan(request, plan, c.batches[0], assignment);
-        best = std::min(best, Seconds(timeline.makespan).count());
-      } while (next());
-      EXPECT_LE(floor.bound_s, best) << describe(plan);
-      tightest = std::max(tightest, floor.bound_s / best);
-    }
+    tightest = std::max(tightest, expect_no_assignment_below(c.request()));
   }
   EXPECT_GT(tightest, 0.98) << "a bound of zero would also hold";
+}
+
+// A model with two encoders on a small GPU with a large overhead for each kernel. Microbatches with only
+// pictures or only sounds do not pay the overhead of the other encoder, so bounds must not count it.
+TEST(SearchBounds, HoldForEveryAssignmentOfTwoEncoders) {
+  double tightest = 0;
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+    SmallSearch c(2, 3, 1, 2, 5, 1, seed);
+    Random random(seed);
+    for (Sample& sample : c.batches[0]) {
+      for (EncoderSequences& sequences : sample.encoder_sequences) sequences.second = random.below(2) == 0;
+    }
+    c.model = fixtures::small_model();
+    c.model.second = SecondEncoder{{"ears", 2, 4, 8, 2, 2, 2, false, false, 0}, {{8, 8}, 2}};
+    ClusterSpec cluster = fixtures::small_cluster();
+    cluster.nodes = 1;
+    cluster.gpus_per_node = 2;
+    cluster.gpu.memory = Bytes{std::int64_t{1} << 30};
+    const AnalyticCostModel cost(c.model, cluster);
+    const PlanRequest request{{c.model, cluster, cost}, c.executor, c.gbs, {}, c.batches, 1, {}, {}, {}};
+    tightest = std::max(tightest, expect_no_assignment_below(request));
+  }
+  EXPECT_GT(tightest, 0.9) << "a bound of zero would also hold";
 }
 
 }  // namespace search_bound_test

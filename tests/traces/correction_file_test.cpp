@@ -65,6 +65,19 @@ TEST(CorrectionFile, ReadsBackBitIdentically) {
   EXPECT_EQ(parse_correction(to_json(CorrectionFile{}), "c.json"), CorrectionFile{});
 }
 
+/// The work of a second encoder follows the first one's in the same row, also if the first has none.
+TEST(CorrectionFile, HasSixCountsWithTwoEncoders) {
+  CorrectionFile file = example();
+  CorrectionFit& fit = file.fits[0];
+  fit.kind = StageKind::encoder;
+  fit.reference = {{0, 0, 0, 0, {2, 200, 20'000}}, {}};
+  const std::string text = to_json(file);
+  EXPECT_NE(text.find("\"reference_encoder\": [0,0,0,2,200,20000]"), std::string::npos) << text;
+  EXPECT_EQ(parse_correction(text, "c.json"), file);
+  expect_refused([&] { parse_correction(replaced(text, "[0,0,0,2,200,", "[0,0,0,200,"), "c.json"); },
+                 "c.json: key 'fits[0].reference_encoder'", {"of one encoder or two"});
+}
+
 TEST(CorrectionFile, BadFilesAreRejected) {
   const std::string good = to_json(example());
   const auto refused = [&](std::string_view from, std::string_view to, const std::string& key,

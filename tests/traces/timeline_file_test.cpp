@@ -94,6 +94,20 @@ TEST(TimelineFileFormat, UntrainedTokensAreWrittenIfThereAreAny) {
   EXPECT_EQ(parse_timeline(to_json(timeline), "t.json"), timeline);
 }
 
+/// A file is unchanged if no work is a second encoder's.
+TEST(TimelineFileFormat, TheSecondEncodersWorkIsWrittenIfThereIsAny) {
+  Timeline timeline = small_timeline();
+  EXPECT_EQ(to_json(timeline).find("second_encoder"), std::string::npos);
+  timeline.works[1].encoder.second = {2, 30, 450};
+  const std::string text = to_json(timeline);
+  EXPECT_EQ(parse_timeline(text, "t.json"), timeline);
+  expect_refused(
+      [&] {
+        parse_timeline(replaced(text, "\"second_encoder_sequences\"", "\"second_sequences\""), "t.json");
+      },
+      "t.json: key 'iterations[0].works.second_sequences'", {"unknown"});
+}
+
 // Shares below 1 and shared GPUs occur only together, and every share is positive.
 TEST(TimelineFileFormat, SharesGoWithSharedGpus) {
   Timeline timeline = small_timeline();
