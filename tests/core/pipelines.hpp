@@ -37,9 +37,9 @@ inline OrderKind draw_order(Random& random, bool (*holds)(const OrderTraits&)) {
   return orders[random.below(orders.size())];
 }
 
-/// Whether the steps do not depend on durations.
-inline bool reads_no_tables(const OrderTraits& order) {
-  return !order.reads_tables();
+/// Whether the steps do not depend on durations, and every microbatch runs a stage on the same rank.
+inline bool is_fixed_chain(const OrderTraits& order) {
+  return !order.reads_tables() && !order.spreads_encoder;
 }
 
 /// Whole nanoseconds from 0 to 20, so that simultaneous events and empty steps are common.

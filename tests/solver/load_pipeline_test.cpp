@@ -69,7 +69,7 @@ TEST(LoadPipeline, DependentsOfAnOverlappedStepWaitForItsEnd) {
 TEST(LoadPipeline, OneReplicaEqualsTheEnginesSimulation) {
   Random random(1);
   for (int round = 0; round < 300; ++round) {
-    const OrderKind kind = testing::draw_order(random, testing::reads_no_tables);
+    const OrderKind kind = testing::draw_order(random, testing::is_fixed_chain);
     PipelineShape shape{kind, 1 + static_cast<int>(random.below(5)), 1,
                         1 + static_cast<int>(random.below(9))};
     if (traits(kind).has_chunks()) shape.chunks = 2 + static_cast<int>(random.below(3));

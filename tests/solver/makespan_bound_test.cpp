@@ -48,7 +48,7 @@ struct Case {
 };
 
 Case random_case(Random& random) {
-  PipelineShape shape{testing::draw_order(random, testing::reads_no_tables), pick(random, 3), 1,
+  PipelineShape shape{testing::draw_order(random, testing::is_fixed_chain), pick(random, 3), 1,
                       pick(random, 3)};
   const OrderTraits& order = traits(shape.kind);
   if (order.has_chunks()) shape.chunks = pick(random, 2);

@@ -12,7 +12,7 @@ namespace dflop::testing {
 /// Up to 4 ranks and 6 microbatches, and up to 3 dp ranks that may share the encoder, the first stage;
 /// messages, fixed times and tails. Loads: encoder (per microbatch if it is shared), LLM, and both mixed.
 inline LoadPipeline random_load_pipeline(Random& random) {
-  const auto kind = draw_order(random, reads_no_tables);
+  const auto kind = draw_order(random, is_fixed_chain);
   PipelineShape shape{kind, 1 + static_cast<int>(random.below(3)), 1, 1 + static_cast<int>(random.below(6))};
   shape.leading = static_cast<int>(random.below(2));
   if (traits(kind).has_chunks()) shape.chunks = 1 + static_cast<int>(random.below(2));
