@@ -135,6 +135,21 @@ TEST(PublishedProfile, CombinesTheThroughputOfTheLlm) {
   EXPECT_DOUBLE_EQ(llm.mean_tflop, all / 2);
 }
 
+// A throughput of 0.0004 TFLOP/s is not rounded to zero.
+TEST(PublishedProfile, KeepsThroughputThatWouldRoundToZero) {
+  ModelSpec model;
+  model.preprocess = "qwen2.5-vl";
+  model.encoder.layers = 6;
+  model.encoder.hidden = 2;
+  model.encoder.ffn = 6;
+  model.connector = {{2, 4}, 2};
+  model.llm = small_llm();
+  PublishedTables tables = tables_of(model);
+  tables.encoder_times[0].milliseconds = 1000 * encoder_tflop(model, 10, 1, 1) / 0.0004;
+  const ModuleTables encoder = published_profile(tables, model).encoder;
+  EXPECT_DOUBLE_EQ(encoder.profiles.front().throughput.held(1), 0.0004);
+}
+
 /// A forward needs `passing_bytes` a token while it runs, on top of 9 bytes that are held at all times. What
 /// a microbatch keeps is 100 bytes a token.
 class MemoryCosts : public testing::LinearCostModel {

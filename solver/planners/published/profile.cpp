@@ -13,8 +13,11 @@ namespace {
 constexpr double kTera = 1e12;
 constexpr double kRecomputed = 4.0 / 3;  // forward, recomputation and backward over forward and backward
 
+/// Rounds to 0.01. Values below 0.05, which only tiny models or very fast modules have, stay as they are:
+/// rounding would change them by more than a tenth or make them zero, by which the released code divides.
 double hundredths(double value) {
-  return std::nearbyint(value * 100) / 100;
+  constexpr double kLeastRounded = 0.05;
+  return value < kLeastRounded ? value : std::nearbyint(value * 100) / 100;
 }
 
 double mean(const std::vector<double>& values) {
