@@ -173,7 +173,7 @@ std::vector<MediumPart> parts_of(const Architecture& architecture, const QwenPro
   if (values) {
     std::vector<RgbImage> frames;
     video.read(choice.frames,
-               [&](const RgbImage& frame) { frames.push_back(resize_bicubic(frame, choice.size)); });
+               [&](const RgbImage& frame) { frames.push_back(resize_frame(frame, choice.size)); });
     QwenProcessor of_resized = processor;
     of_resized.min_pixels = 1;
     of_resized.max_pixels = kMaxPixels;

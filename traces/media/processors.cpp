@@ -292,7 +292,7 @@ Tiles llava_tile_of_several(const RgbImage& image, const LlavaProcessor& process
 
 Tiles llava_frame_tile(const RgbImage& frame, const LlavaProcessor& processor) {
   Tiles tiles = empty_tiles(1, processor.tile);
-  append_grid(tiles, resize_bicubic(frame, {processor.tile, processor.tile}), scaled_bytes(processor.scale));
+  append_grid(tiles, resize_frame(frame, {processor.tile, processor.tile}), scaled_bytes(processor.scale));
   return tiles;
 }
 

@@ -9,9 +9,11 @@
 namespace dflop {
 namespace {
 
-/// Weights have this many fractional bits: with 8 bits of the value and two for overshoot they fill 32.
+/// Weights have at most this many fractional bits: with 8 bits of the value and two for overshoot they
+/// fill 32.
 constexpr int kWeightBits = 32 - 8 - 2;
-constexpr std::int32_t kHalf = std::int32_t{1} << (kWeightBits - 1);
+/// torch stores weights in 16 bits.
+constexpr int kTorchWeight = 1 << 15;
 
 /// The filter's radius.
 constexpr double kReach = 2.0;
@@ -34,38 +36,50 @@ struct Tap {
 struct Taps {
   std::vector<Tap> taps;  ///< one for each output value
   std::vector<std::int32_t> weights;
+  int bits = kWeightBits;  ///< fractional, of `weights`
+
+  std::int32_t half() const { return std::int32_t{1} << (bits - 1); }
+  std::uint8_t to_byte(std::int32_t sum) const {
+    return static_cast<std::uint8_t>(std::clamp(sum >> bits, 0, 255));
+  }
 };
 
-std::int32_t to_fixed(double weight) {
-  return static_cast<std::int32_t>((weight < 0 ? -0.5 : 0.5) + weight * (1 << kWeightBits));
+/// Whose bytes a resized picture has. The two differ in the weights' fractional bits.
+enum class Like { pillow, torch };
+
+/// Returns the most fractional bits with which torch's largest weight fits (UpSampleKernel.cpp,
+/// compute_index_ranges_int16_weights).
+int torch_bits(double largest) {
+  int bits = 0;
+  while (bits < kWeightBits && static_cast<int>(0.5 + largest * (1 << (bits + 1))) < kTorchWeight) ++bits;
+  return bits;
 }
 
 /// Returns the taps that resize a side from `from` values to `to`.
-Taps make_taps(std::int32_t from, std::int32_t to) {
+Taps make_taps(std::int32_t from, std::int32_t to, Like like) {
   const double scale = static_cast<double>(from) / to;
   const double stretch = std::max(scale, 1.0);
   const double reach = kReach * stretch;
   Taps all;
   all.taps.reserve(static_cast<std::size_t>(to));
-  std::vector<double> weights;
+  std::vector<double> weights;  // of all taps
   for (std::int32_t i = 0; i < to; ++i) {
     const double center = (i + 0.5) * scale;
     const int begin = std::max(static_cast<int>(center - reach + 0.5), 0);
     const int end = std::min(static_cast<int>(center + reach + 0.5), static_cast<int>(from));
-    weights.clear();
+    const std::size_t first = weights.size();
     double sum = 0;
     for (int x = begin; x < end; ++x) {
       weights.push_back(cubic((x - center + 0.5) * (1.0 / stretch)));
       sum += weights.back();
     }
-    all.taps.push_back({static_cast<std::size_t>(begin), weights.size(), all.weights.size()});
-    for (const double weight : weights) all.weights.push_back(to_fixed(sum != 0.0 ? weight / sum : weight));
+    all.taps.push_back({static_cast<std::size_t>(begin), weights.size() - first, first});
+    for (std::size_t k = first; sum != 0.0 && k < weights.size(); ++k) weights[k] /= sum;
   }
+  if (like == Like::torch) all.bits = torch_bits(*std::ranges::max_element(weights));
+  for (const double weight : weights)
+    all.weights.push_back(static_cast<std::int32_t>((weight < 0 ? -0.5 : 0.5) + weight * (1 << all.bits)));
   return all;
-}
-
-std::uint8_t to_byte(std::int32_t sum) {
-  return static_cast<std::uint8_t>(std::clamp(sum >> kWeightBits, 0, 255));
 }
 
 /// Resizes a row of pixels to another width.
@@ -73,22 +87,23 @@ void resize_row(const std::uint8_t* in, const Taps& taps, std::uint8_t* out) {
   for (const Tap& tap : taps.taps) {
     const std::uint8_t* pixel = in + 3 * tap.first;
     const std::int32_t* weight = taps.weights.data() + tap.weights;
-    std::int32_t red = kHalf;
-    std::int32_t green = kHalf;
-    std::int32_t blue = kHalf;
+    std::int32_t red = taps.half();
+    std::int32_t green = taps.half();
+    std::int32_t blue = taps.half();
     for (std::size_t k = 0; k < tap.count; ++k, pixel += 3) {
       red += pixel[0] * weight[k];
       green += pixel[1] * weight[k];
       blue += pixel[2] * weight[k];
     }
-    *out++ = to_byte(red);
-    *out++ = to_byte(green);
-    *out++ = to_byte(blue);
+    *out++ = taps.to_byte(red);
+    *out++ = taps.to_byte(green);
+    *out++ = taps.to_byte(blue);
   }
 }
 
-RgbImage resize_width(const RgbImage& image, std::int32_t width) {
-  const Taps taps = make_taps(image.size.width, width);
+RgbImage resize_width(const RgbImage& image, std::int32_t width, Like like) {
+  if (image.size.width == width) return image;
+  const Taps taps = make_taps(image.size.width, width, like);
   const std::size_t in_row = 3 * static_cast<std::size_t>(image.size.width);
   const std::size_t out_row = 3 * static_cast<std::size_t>(width);
   const auto height = static_cast<std::size_t>(image.size.height);
@@ -100,20 +115,21 @@ RgbImage resize_width(const RgbImage& image, std::int32_t width) {
 }
 
 /// Resizes the height by summing whole rows, so that the inner loop runs over adjacent values.
-RgbImage resize_height(const RgbImage& image, std::int32_t height) {
-  const Taps taps = make_taps(image.size.height, height);
+RgbImage resize_height(const RgbImage& image, std::int32_t height, Like like) {
+  if (image.size.height == height) return image;
+  const Taps taps = make_taps(image.size.height, height, like);
   const std::size_t row = 3 * static_cast<std::size_t>(image.size.width);
   RgbImage out{{image.size.width, height}, std::vector<std::uint8_t>(row * static_cast<std::size_t>(height))};
   std::vector<std::int32_t> sums(row);
   std::uint8_t* to = out.pixels.data();
   for (const Tap& tap : taps.taps) {
-    std::fill(sums.begin(), sums.end(), kHalf);
+    std::fill(sums.begin(), sums.end(), taps.half());
     for (std::size_t k = 0; k < tap.count; ++k) {
       const std::uint8_t* from = image.pixels.data() + (tap.first + k) * row;
       const std::int32_t weight = taps.weights[tap.weights + k];
       for (std::size_t i = 0; i < row; ++i) sums[i] += from[i] * weight;
     }
-    for (std::size_t i = 0; i < row; ++i) to[i] = to_byte(sums[i]);
+    for (std::size_t i = 0; i < row; ++i) to[i] = taps.to_byte(sums[i]);
     to += row;
   }
   return out;
@@ -128,10 +144,8 @@ bool rows_come_first(ImageSize from, ImageSize to) {
   return dropped_rows > 0 && 2 * dropped_columns < dropped_rows;
 }
 
-}  // namespace
-
-RgbImage resize_bicubic(const RgbImage& image, ImageSize size) {
-  const bool is_rows_first = rows_come_first(image.size, size);
+/// @throws Error (input) for a result, or a picture between the passes, of more than kMaxPixels
+RgbImage resize(const RgbImage& image, ImageSize size, Like like, bool is_rows_first) {
   const std::int64_t between = is_rows_first ? std::int64_t{image.size.width} * size.height
                                              : std::int64_t{size.width} * image.size.height;
   if (std::max(between, std::int64_t{size.width} * size.height) > kMaxPixels) {
@@ -140,11 +154,18 @@ RgbImage resize_bicubic(const RgbImage& image, ImageSize size) {
                  "to {}x{}",
                  kMaxPixels, image.size.width, image.size.height, size.width, size.height);
   }
-  if (image.size == size) return image;
-  if (image.size.width == size.width) return resize_height(image, size.height);
-  if (image.size.height == size.height) return resize_width(image, size.width);
-  if (is_rows_first) return resize_width(resize_height(image, size.height), size.width);
-  return resize_height(resize_width(image, size.width), size.height);
+  if (is_rows_first) return resize_width(resize_height(image, size.height, like), size.width, like);
+  return resize_height(resize_width(image, size.width, like), size.height, like);
+}
+
+}  // namespace
+
+RgbImage resize_bicubic(const RgbImage& image, ImageSize size) {
+  return resize(image, size, Like::pillow, rows_come_first(image.size, size));
+}
+
+RgbImage resize_frame(const RgbImage& frame, ImageSize size) {
+  return resize(frame, size, Like::torch, false);
 }
 
 }  // namespace dflop
