@@ -99,7 +99,7 @@ std::vector<std::string> pictures_in(const std::string& folder, const std::strin
 /// Returns a video: a file, a folder of frames, or a list of frames.
 StoredMedium stored_video(const fs::path& root, const ListedMedium& named, const std::string& where) {
   StoredMedium video = stored_file(root, named.path, where);
-  video.fps = named.fps;
+  video.rate = named.rate;
   if (!named.frames.empty()) {
     video.place = where + ", video of " + named.frames.front();
     for (const std::string& frame : named.frames) video.frames.push_back(stored_file(root, frame, where));
@@ -107,7 +107,7 @@ StoredMedium stored_video(const fs::path& root, const ListedMedium& named, const
   }
   std::error_code error;
   if (!fs::is_directory(video.file, error)) {
-    if (named.fps > 0)
+    if (named.rate.fps > 0)
       refuse_input(video.place,
                    "has key 'fps' or 'sample_fps', which sets the rate of frames in a folder or list, "
                    "but a video file has its own rate: expected no such key");

@@ -307,13 +307,13 @@ MediumContent qwen_picture(const Architecture& architecture, const PatchGrid& gr
   const std::int64_t per_patch = architecture.front.values;
   require_values(values, grid.slots * grid.rows * grid.columns * per_patch);
   const bool is_omni = architecture.family == ModelFamily::qwen2_5_omni;
-  const double step =
-      seconds_per_slot && picture.positions_per_s > 0 ? picture.positions_per_s * *seconds_per_slot : 1;
   const auto time_of = [&](std::int64_t slot) {
-    if (!is_omni || !seconds_per_slot) return static_cast<std::int32_t>(static_cast<double>(slot) * step);
+    if (!seconds_per_slot || picture.positions_per_s == 0) return static_cast<std::int32_t>(slot);
     // transformers computes these in single precision, whose rounding decides whether 1.9999 is a 2.
-    const float seconds = static_cast<float>(slot) * static_cast<float>(*seconds_per_slot);
-    return static_cast<std::int32_t>(seconds * static_cast<float>(picture.positions_per_s));
+    const auto at = static_cast<float>(slot);
+    const auto seconds = static_cast<float>(*seconds_per_slot);
+    const auto rate = static_cast<float>(picture.positions_per_s);
+    return static_cast<std::int32_t>(is_omni ? at * seconds * rate : at * (rate * seconds));
   };
   // Without windows, all squares of a picture come in raster order, as in one window.
   const std::int64_t window = picture.window > 0 ? picture.window : std::max(merged.rows, merged.columns);

@@ -164,6 +164,14 @@ std::vector<MediumPart> timed_slots(const Architecture& architecture, const Fram
   return parts;
 }
 
+/// Returns the frames per second of `count` frames that were taken from a video, which tell their positions.
+double sampled_rate(ModelFamily family, const VideoShape& video, std::int64_t count) {
+  if (video.is_sampled) return video.fps;
+  // transformers' processing_qwen2_5_omni.py takes its default, also for clips that have other rates.
+  if (family == ModelFamily::qwen2_5_omni) return 2;
+  return static_cast<double>(count) / static_cast<double>(video.frames) * video.fps;
+}
+
 template <>
 std::vector<MediumPart> parts_of(const Architecture& architecture, const QwenProcessor& processor,
                                  const VideoSource& video, bool values) {
@@ -181,8 +189,7 @@ std::vector<MediumPart> parts_of(const Architecture& architecture, const QwenPro
   }
   const VideoShape shape = video.shape();
   if (processor.video) return timed_slots(architecture, choice, shape.fps, patches);
-  const double sampled_fps =
-      static_cast<double>(choice.frames.size()) / static_cast<double>(shape.frames) * shape.fps;
+  const double sampled_fps = sampled_rate(architecture.family, shape, std::ssize(choice.frames));
   return {{"", qwen_picture(architecture, {patches.grid.frames, patches.grid.rows, patches.grid.columns},
                             patches.rows, processor.temporal_patch / sampled_fps)}};
 }

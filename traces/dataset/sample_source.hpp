@@ -21,7 +21,7 @@ struct StoredMedium {
   std::uint64_t size = kToEnd;
   std::string hint;                       ///< for the error if the file cannot be opened; may be empty
   std::vector<StoredMedium> frames = {};  ///< a video's frames as pictures; then there is no file
-  double fps = 0;                         ///< of a video's frames as pictures; 0: not given
+  FrameRate rate = {};                    ///< of a video's frames as pictures
 };
 
 /// A StoredSample is a conversation with its media.

@@ -281,7 +281,7 @@ SampleContent ShardData::make(std::size_t sample, Depth depth, WordCache& cache,
     const StoredMedium& medium = stored.media[m];
     if (kinds[m] == ChatMedium::video) {
       parts.push_back(read_video(medium, depth));
-      if (made != nullptr && medium.fps == 0 && !medium.frames.empty()) made->assumes_rate = true;
+      if (made != nullptr && medium.rate.fps == 0 && !medium.frames.empty()) made->assumes_rate = true;
     } else {
       parts.emplace_back().push_back({"", read_medium(medium, !has_others, depth)});
     }

@@ -138,7 +138,7 @@ StoredSample TarSource::read(std::size_t number) const {
   if (has_one_video && !members.empty() && std::ranges::all_of(members, is_picture)) {
     StoredMedium video;
     video.place = where + ", its video";
-    video.fps = parse_frame_rate(text, where);
+    video.rate = parse_frame_rate(text, where);
     std::ranges::transform(members, std::back_inserter(video.frames), stored_member);
     stored.media.push_back(std::move(video));
     return stored;

@@ -13,7 +13,8 @@ class FramePictures final : public VideoSource {
   FramePictures(const StoredMedium& stored, ExifRule exif)
       : stored_(stored),
         exif_(exif),
-        shape_{std::ssize(stored.frames), stored.fps > 0 ? stored.fps : kUsualFrameRate, size_of(0)} {}
+        shape_{std::ssize(stored.frames), stored.rate.fps > 0 ? stored.rate.fps : kUsualFrameRate, size_of(0),
+               stored.rate.is_sampled || stored.rate.fps == 0} {}
 
   const std::string& name() const override { return stored_.place; }
   const VideoShape& shape() const override { return shape_; }

@@ -12,7 +12,7 @@
 
 namespace dflop {
 
-/// The frame rate of frames as pictures for which the data give none, as in qwen-vl-utils.
+/// The rate at which frames as pictures were sampled if the data do not say, as in qwen-vl-utils.
 inline constexpr double kUsualFrameRate = 2;
 
 class VideoSource {

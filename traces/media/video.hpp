@@ -16,6 +16,7 @@ struct VideoShape {
   std::int64_t frames = 0;
   double fps = 0;  ///< frames per second
   ImageSize size;
+  bool is_sampled = false;  ///< its frames are pictures that were sampled for a model
 
   bool operator==(const VideoShape&) const = default;
 };

@@ -10,6 +10,7 @@ namespace {
 
 /// Returns torch.linspace(0, last, count).round(), which torch computes in floats, from both ends.
 std::vector<std::int64_t> spread_by_torch(std::int64_t last, std::int64_t count) {
+  if (count == 1) return {0};
   std::vector<std::int64_t> numbers;
   const auto end = static_cast<float>(last);
   const float step = end / static_cast<float>(count - 1);
@@ -58,8 +59,11 @@ std::int64_t qwen_frame_count(VideoTiming video, const QwenProcessor& processor)
 }
 
 FrameChoice qwen_video_frames(const VideoShape& video, const QwenProcessor& processor) {
-  const std::int64_t count = qwen_frame_count({video.frames, video.fps}, processor);
-  if (count < 2) refuse_input("", "expected a video of at least 2 frames, found {}", video.frames);
+  const bool takes_all = video.is_sampled && !processor.video;
+  const std::int64_t count =
+      takes_all ? video.frames : qwen_frame_count({video.frames, video.fps}, processor);
+  if (count < 2 && !takes_all)
+    refuse_input("", "expected a video of at least 2 frames, found {}", video.frames);
   FrameChoice choice;
   if (processor.video) {
     // numpy rounds halves to even, as nearbyint does.
@@ -78,7 +82,9 @@ FrameChoice qwen_video_frames(const VideoShape& video, const QwenProcessor& proc
   }
   choice.frames = spread_by_torch(video.frames - 1, count);
   QwenProcessor of_frames = processor;
-  const PixelLimits limits = qwen_video_limits(count, std::pow(processor.patch * processor.merge, 2));
+  const std::int64_t patch = processor.temporal_patch;
+  const std::int64_t whole = (count + patch - 1) / patch * patch;  // with repeats of the last frame
+  const PixelLimits limits = qwen_video_limits(whole, std::pow(processor.patch * processor.merge, 2));
   of_frames.min_pixels = static_cast<std::int64_t>(limits.min);
   of_frames.max_pixels = static_cast<std::int64_t>(limits.max);
   const QwenGrid grid = qwen_grid(video.size, of_frames, count);

@@ -27,8 +27,9 @@ FrameChoice llava_video_frames(const VideoShape& video, const LlavaProcessor& pr
 /// qwen_sampled_frames().
 std::int64_t qwen_frame_count(VideoTiming video, const QwenProcessor& processor);
 /// Returns evenly spread frames from the first to the last (qwen-vl-utils, torch.linspace; for Qwen3-VL,
-/// transformers' numpy.linspace), and the size that the family's limits give them.
-/// @throws Error (input) for a video of one frame, and for an aspect ratio over 200
+/// transformers' numpy.linspace), and the size that the family's limits give them. All frames of a sampled
+/// video are taken (qwen-vl-utils, fetch_video); Qwen3-VL's processor samples them again.
+/// @throws Error (input) for a video of one frame that is not sampled, and for an aspect ratio over 200
 FrameChoice qwen_video_frames(const VideoShape& video, const QwenProcessor& processor);
 
 }  // namespace dflop

@@ -98,15 +98,14 @@ ListedMedium read_medium(const JsonValue& value, ChatMedium medium) {
   return video;
 }
 
-/// Returns the frame rate in an object; 0 if it has none.
-double read_frame_rate(const JsonValue& object) {
-  double rate = 0;
+FrameRate read_frame_rate(const JsonValue& object) {
+  FrameRate rate;
   for (const char* key : {"fps", "sample_fps"}) {
     if (!object.has(key) || is_no_value(object.at(key))) continue;
     const double found = object.at(key).number_in(1e-3, 1e4);
-    if (rate > 0 && rate != found)
-      object.refuse("expected 'fps' or 'sample_fps', found {} and {}", rate, found);
-    rate = found;
+    if (rate.fps > 0 && rate.fps != found)
+      object.refuse("expected 'fps' or 'sample_fps', found {} and {}", rate.fps, found);
+    rate = {found, std::string_view(key) == "sample_fps"};
   }
   return rate;
 }
@@ -121,7 +120,7 @@ ListedMedium read_part_file(const JsonValue& part, ChatMedium medium, const std:
   for (const char* key : kPathKeys) {
     if (!found.is_named() && part.has(key)) found.path = read_path(part.at(key));
   }
-  if (medium == ChatMedium::video) found.fps = read_frame_rate(part);
+  if (medium == ChatMedium::video) found.rate = read_frame_rate(part);
   return found;
 }
 
@@ -234,13 +233,13 @@ void match_files(const JsonValue& root, const std::vector<ChatMedium>& media, Ch
     root.refuse("expected {0} {1}, one for each <{2}> in the conversation, found {3} in '{2}' or '{2}s'",
                 wanted, wanted == 1 ? "file" : "files", to_string(medium), given.size());
   }
-  const double rate = medium == ChatMedium::video ? read_frame_rate(root) : 0;
+  const FrameRate rate = medium == ChatMedium::video ? read_frame_rate(root) : FrameRate();
   auto next = given.begin();
   for (std::size_t m = 0; m < media.size(); ++m) {
     if (media[m] != medium) continue;
-    const double own = files[m].fps;
+    const FrameRate own = files[m].rate;
     if (has_none(m)) files[m] = std::move(*next++);
-    files[m].fps = own > 0 ? own : rate;
+    files[m].rate = own.fps > 0 ? own : rate;
   }
 }
 
@@ -270,7 +269,7 @@ Conversation parse_conversation(std::string_view json, const std::string& place)
   return read_conversation(root, nullptr);
 }
 
-double parse_frame_rate(std::string_view json, const std::string& place) {
+FrameRate parse_frame_rate(std::string_view json, const std::string& place) {
   const JsonDocument document(json, place);
   return read_frame_rate(document.root());
 }

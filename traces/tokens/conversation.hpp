@@ -58,11 +58,21 @@ struct Conversation {
 /// forms, and for a conversation without an assistant turn, from which nothing could be learned
 Conversation parse_conversation(std::string_view json, const std::string& place);
 
+/// A FrameRate is the rate of a video's frames that are stored as pictures.
+struct FrameRate {
+  double fps = 0;  ///< frames per second; 0: not given
+  /// Whether the frames were already sampled for a model ("sample_fps"). Otherwise ("fps"), a model samples
+  /// them.
+  bool is_sampled = false;
+
+  bool operator==(const FrameRate&) const = default;
+};
+
 /// A ListedMedium is a medium as a list names it.
 struct ListedMedium {
   std::string path = {};  ///< of a file or, for a video, of a folder of frames; empty for a list of frames
   std::vector<std::string> frames = {};  ///< paths of a video's frames, in order
-  double fps = 0;                        ///< frames per second of a video; 0: not given
+  FrameRate rate = {};                   ///< of a video
 
   bool is_named() const { return !path.empty() || !frames.empty(); }
   bool operator==(const ListedMedium&) const = default;
@@ -91,8 +101,8 @@ struct ListedConversation {
 /// contents in place of a path; what parse_conversation() throws
 ListedConversation parse_listed_conversation(std::string_view json, const std::string& place);
 
-/// Returns the "fps" or "sample_fps" next to a conversation; 0 if it has neither. @throws Error (input) with
-/// `place` and key for damaged JSON, rates outside 0.001 to 10,000, and two different rates
-double parse_frame_rate(std::string_view json, const std::string& place);
+/// Returns the "fps" or "sample_fps" next to a conversation; "sample_fps" if it has both. @throws Error
+/// (input) with `place` and key for damaged JSON, rates outside 0.001 to 10,000, and two different rates
+FrameRate parse_frame_rate(std::string_view json, const std::string& place);
 
 }  // namespace dflop

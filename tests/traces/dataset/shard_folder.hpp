@@ -15,7 +15,7 @@
 namespace dflop::testing {
 
 /// Writes config.json and tokenizer.json into an existing folder, for one of tests/golden/models. The
-/// tokenizer gets a token for videos.
+/// tokenizer gets a token for videos and, for Qwen2.5-Omni, the tokens of all its media.
 inline void write_shard_folder(const std::string& folder, const std::string& model = "qwen2.5-vl") {
   using nlohmann::json;
   const std::string golden = std::string(DFLOP_SOURCE_DIR) + "/tests/golden/";
@@ -24,7 +24,8 @@ inline void write_shard_folder(const std::string& folder, const std::string& mod
     return json::parse(in);
   };
   const bool is_llava = model.starts_with("llava");
-  const std::string suffix = is_llava ? "_token_index" : "_token_id";
+  const bool is_omni = model.starts_with("qwen2.5-omni");
+  const std::string suffix = is_llava || is_omni ? "_token_index" : "_token_id";
   json tokenizer = read("io/tokenizer-qwen2.json");
   json config = read("models/" + model + "/config.json");
   int most = 0;
@@ -36,16 +37,22 @@ inline void write_shard_folder(const std::string& folder, const std::string& mod
     token["content"] = content;
     tokenizer["added_tokens"].push_back(token);
   };
-  const std::string image = is_llava ? "<image>" : "<|image_pad|>";
+  const std::string image = is_llava ? "<image>" : is_omni ? "<|IMAGE|>" : "<|image_pad|>";
   const int words = most;
-  add_token(is_llava ? "<video>" : "<|video_pad|>");
+  add_token(is_llava ? "<video>" : is_omni ? "<|VIDEO|>" : "<|video_pad|>");
   if (is_llava) add_token("<image>");
+  if (is_omni) {
+    for (const char* token :
+         {"<|vision_bos|>", "<|vision_eos|>", "<|IMAGE|>", "<|audio_bos|>", "<|audio_eos|>", "<|AUDIO|>"})
+      add_token(token);
+  }
   for (const json& token : tokenizer["added_tokens"]) {
     if (token["content"] == image) config["image" + suffix] = token["id"];
+    if (token["content"] == "<|AUDIO|>") config["audio" + suffix] = token["id"];
   }
   config["video" + suffix] = words + 1;
   if (model == "qwen3-vl") config["vision_config"]["patch_size"] = 16;  // as released, for its usual limits
-  config["text_config"]["vocab_size"] = words + 3;                      // 708, divisible by tp 2
+  config["text_config"]["vocab_size"] = std::max(words + 3, most + 1);  // 708, divisible by tp 2
   std::ofstream(folder + "/config.json") << config;
   std::ofstream(folder + "/tokenizer.json") << tokenizer;
 }

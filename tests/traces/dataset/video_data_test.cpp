@@ -8,6 +8,7 @@
 #include "tests/core/input_error.hpp"
 #include "tests/traces/dataset/shard_folder.hpp"
 #include "tests/traces/media/png_file.hpp"
+#include "traces/dataset/media.hpp"
 #include "traces/dataset/shard_data.hpp"
 #include "traces/families/hugging_face.hpp"
 #include "traces/media/video_frames.hpp"
@@ -81,8 +82,7 @@ std::vector<int> grays_of(const SampleContent& content, const PixelScale& scale,
   return grays;
 }
 
-/// Names sort by their numbers; other files of the folder are no frames. At the assumed 2 frames a second,
-/// Qwen's rule takes all frames of an even number.
+/// Names sort by their numbers; other files of the folder are no frames. Without a rate, all are taken.
 TEST(VideoData, FolderHasItsFramesInTheOrderOfTheirNumbers) {
   const Data data("qwen2.5-vl");
   data.write_frames("v", 12);  // 0, 1, 10, 11, 2 as text
@@ -115,6 +115,37 @@ TEST(VideoData, FrameRateDecidesWhatIsSampled) {
   const std::int64_t tokens = content.sequences[0].rows / 4;
   EXPECT_EQ(positions[3], 1);
   EXPECT_EQ(positions[static_cast<std::size_t>(3 * (1 + tokens))], 1 + static_cast<std::int32_t>(step));
+}
+
+/// 66 frames at 10 a second last 6.6 s, of which 12 frames are sampled: slots of 1.1 s, and 2 positions a
+/// second. In single precision, the slot at 5.5 s is at position 11; in double precision, at 10.999.
+TEST(VideoData, TimesAreRoundedInSinglePrecision) {
+  const Data data("qwen2.5-vl");
+  const MediumContent video = qwen_picture(*data.model.architecture, {6, 2, 2}, {}, 2 / (12.0 / 66 * 10));
+  EXPECT_EQ(video.positions[5][0], 11);
+}
+
+/// Pictures without a rate, or with 'sample_fps', were sampled already: Qwen2.5-VL takes all 5, and the last
+/// one twice, as qwen-vl-utils does. With 'fps', it samples 4 of 5 frames, and Qwen3-VL samples 3 frames of
+/// the second one, whose minimum the folder sets to 2: round(5 / 3 * 2) is 3. One picture is a slot.
+TEST(VideoData, SampledPicturesAreAllTaken) {
+  const Data data("qwen2.5-vl");
+  data.write_frames("v", 5);
+  data.write_frames("one", 1);
+  const ShardData shards = data.open({R"("video": "v")", R"("video": "v", "sample_fps": 3)",
+                                      R"("video": "v", "sample_fps": 3, "fps": 3)",
+                                      R"("video": "v", "fps": 3)", R"("video": "one")"});
+  const int patch = data.model.architecture->picture.patch;
+  for (const char* id : {"a.jsonl/1", "a.jsonl/2", "a.jsonl/3"})
+    EXPECT_EQ(grays_of(shards.read(id, true), {}, patch), (std::vector{0, 10, 20, 30, 40, 40})) << id;
+  EXPECT_EQ(grays_of(shards.read("a.jsonl/4", true), {}, patch), (std::vector{0, 10, 30, 40}));
+  EXPECT_EQ(grays_of(shards.read("a.jsonl/5", true), {}, patch), (std::vector{0, 0}));
+  for (const Sample& sample : shards.samples())
+    EXPECT_EQ(shape_of(data.model, "a", shards.read(sample.id, true)).encoder(), sample.encoder());
+  const Data qwen3("qwen3-vl");
+  qwen3.write_frames("v", 5);
+  qwen3.write("video_preprocessor_config.json", R"({"fps": 2, "min_frames": 2})");
+  EXPECT_EQ(qwen3.open({R"("video": "v", "sample_fps": 3)"}).samples()[0].encoder().sequences, 2);
 }
 
 /// Qwen's data name the frames of a video in a list, in a part or next to the conversation.
@@ -201,7 +232,7 @@ TEST(VideoData, BadVideosAreLeftOutOnRequest) {
       {R"("video": "sizes")",
        "sizes/frame-3.png: expected a frame of 64x48, as the video's first frame, found 48x64"},
       {R"("video": "empty")", "expected a video's frames, .jpg, .png or .webp, found none in the folder"},
-      {R"("video": "one")", "one: expected a video of at least 2 frames, found 1"},
+      {R"("video": "one", "fps": 2)", "one: expected a video of at least 2 frames, found 1"},
       {R"("video": "none")", "none: cannot be opened"},
       {R"("video": "good", "fps": 2, "sample_fps": 1)", "expected 'fps' or 'sample_fps', found 2 and 1"},
       {R"("video": "good", "fps": 0)", "fps"},
@@ -262,6 +293,14 @@ TEST(VideoData, SampledFramesAreEvenlySpread) {
   EXPECT_EQ(qwen_video_frames({30, 4.2, {64, 48}}, qwen).frames, even);
   qwen.video.emplace();
   EXPECT_EQ(qwen_video_frames({30, 4.2, {64, 48}}, qwen).frames, even);
+  // All frames of a sampled video are taken. Its limit counts the repeated one: 302 frames of 860 x 760
+  // pixels have 0.9 * 128,000 * 784 * 2 / 302 = 598,124 pixels each, so sides shrink by 1.0453 to 822.7 x
+  // 727.0, or 29 x 25 tokens; with 301 frames they would be 29 x 26.
+  const FrameChoice all = qwen_video_frames({301, 2, {860, 760}, true}, QwenProcessor());
+  EXPECT_EQ(all.frames.size(), 301U);
+  EXPECT_EQ(all.frames[300], 300);
+  EXPECT_EQ(all.size, (ImageSize{29 * 28, 25 * 28}));
+  EXPECT_EQ(qwen_video_frames({1, 2, {64, 48}, true}, QwenProcessor()).frames, std::vector<std::int64_t>{0});
   const FrameChoice llava = llava_video_frames({70, 1, {64, 48}}, {});
   ASSERT_EQ(llava.frames.size(), 32U);
   EXPECT_EQ(std::vector(llava.frames.begin(), llava.frames.begin() + 5),

@@ -67,16 +67,16 @@ TEST(ListedConversations, NameFilesInParts) {
 TEST(ListedConversations, MayNameTheFramesOfVideos) {
   const auto files = [](const std::string& json) { return listed(json).files; };
   using Files = std::vector<ListedMedium>;
-  EXPECT_EQ(files(llava(R"("video": "d", "fps": 0.5, )", "<video>")), (Files{{"d", {}, 0.5}}));
+  EXPECT_EQ(files(llava(R"("video": "d", "fps": 0.5, )", "<video>")), (Files{{"d", {}, {0.5}}}));
   EXPECT_EQ(files(llava(R"("video": ["1", "2"], "sample_fps": 3, )", "<video>")),
-            (Files{{"", {"1", "2"}, 3}}));
+            (Files{{"", {"1", "2"}, {3, true}}}));
   EXPECT_EQ(files(llava(R"("video": ["1", "2"], )", "<video><video>")), (Files{{"1"}, {"2"}}));
   EXPECT_EQ(files(llava(R"("videos": [["1"], "d"], )", "<video><video>")), (Files{{"", {"1"}}, {"d"}}));
   EXPECT_EQ(files(llava(R"("videos": [["1", "2"]], "fps": null, )", "<video>")), (Files{{"", {"1", "2"}}}));
   EXPECT_EQ(files(parts(
                 R"("fps": 4, "videos": ["d"], "images": ["a"], )",
                 R"({"type": "video", "video": ["1", "2"], "fps": 1}, {"type": "video"}, {"type": "image"})")),
-            (Files{{"", {"1", "2"}, 1}, {"d", {}, 4}, {"a"}}));
+            (Files{{"", {"1", "2"}, {1}}, {"d", {}, {4}}, {"a"}}));
 }
 
 /// LLaMA-Factory stores the system turn next to the conversation.
