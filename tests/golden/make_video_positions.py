@@ -86,11 +86,13 @@ def outline(name):
     def add_video(number):
         grid = grids[number]
         slots = int(grid[0]) if is_qwen3 else 1
+        add(start, 0, int(is_qwen3))  # the template's, around all slots
         for slot in range(slots):
             add(text, 0, pieces[number][slot])
             add(start, 0)
             add(video, 2, int(grid.prod()) // merge**2 // slots)
             add(end, 0)
+        add(end, 0, int(is_qwen3))
 
     add(text, 0)  # "a<video>b<image>c<video>d", and the answer
     add_video(0)

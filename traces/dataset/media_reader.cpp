@@ -144,7 +144,8 @@ std::vector<MediumPart> parts_of(const Architecture& architecture, const LlavaPr
 }
 
 /// Returns a Qwen3-VL video: each slot is like a picture, after the mean time of its first and last frame
-/// (transformers processing_qwen3_vl.py).
+/// (transformers processing_qwen3_vl.py). The marks of the chat template stay around the whole video, as in
+/// transformers 5.10 and later; previous versions dropped them.
 std::vector<MediumPart> timed_slots(const Architecture& architecture, const FrameChoice& choice, double fps,
                                     const Patches& patches) {
   const QwenGrid& grid = patches.grid;
@@ -161,6 +162,8 @@ std::vector<MediumPart> timed_slots(const Architecture& architecture, const Fram
                      qwen_picture(architecture, {1, grid.rows, grid.columns},
                                   std::span(patches.rows).subspan(slot * values, values), std::nullopt)});
   }
+  parts.front().words.insert(0, "<|vision_start|>");
+  parts.back().words_after = "<|vision_end|>";
   return parts;
 }
 

@@ -21,11 +21,12 @@ struct MediumFile {
   bool is_alone = true;  ///< whether it is the only picture of its sample
 };
 
-/// A MediumPart is a run of a medium's tokens, and the words that the family puts before it: Qwen3-VL writes
+/// A MediumPart is a run of a medium's tokens, and the words that the family puts around it: Qwen3-VL writes
 /// the time before each slot of a video.
 struct MediumPart {
-  std::string words;
+  std::string words;  ///< before the tokens
   MediumContent content;
+  std::string words_after = {};
 };
 
 /// An UntakenLength is thrown for a sound that is too short or too long for the encoder.

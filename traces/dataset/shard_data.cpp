@@ -71,7 +71,7 @@ std::string_view media_family(const ModelSpec& model) {
   return "";
 }
 
-/// Returns a conversation in which each medium is replaced by its parts, with the words before them.
+/// Returns a conversation in which each medium is replaced by its parts, with the words around them.
 Conversation with_parts(Conversation conversation, std::span<const std::vector<MediumPart>> parts) {
   std::size_t next = 0;  // medium
   for (ChatTurn& turn : conversation.turns) {
@@ -82,7 +82,7 @@ Conversation with_parts(Conversation conversation, std::span<const std::vector<M
       for (const MediumPart& part : parts[next++]) {
         whole.words.back() += part.words;
         whole.media.push_back(turn.media[m]);
-        whole.words.emplace_back();
+        whole.words.push_back(part.words_after);
       }
       whole.words.back() += turn.words[m + 1];
     }

@@ -168,15 +168,17 @@ TEST(VideoData, ListOfPathsIsAVideo) {
 }
 
 /// The seconds come from transformers, in tests/golden/io/grids.json for 7 frames, 2 a second; the last
-/// frame is repeated. 160 x 160 pixels are 5 x 5 tokens of 32 pixels.
+/// frame is repeated. 160 x 160 pixels are 5 x 5 tokens of 32 pixels. transformers 5.24 replaces only the
+/// template's token between the outer marks.
 TEST(VideoData, Qwen3VlWritesTheTimeBeforeEachSlot) {
   const Data data("qwen3-vl");
   data.write_frames("v", 7, 90, 100);
   const ShardData shards = data.open({R"("videos": ["v"])"});
   const SampleContent content = shards.read("a.jsonl/1", true);
-  EXPECT_EQ(data.words_of(content),
-            "<0.2 seconds><|vision_start|><|vision_end|><1.2 seconds><|vision_start|><|vision_end|>"
-            "<2.2 seconds><|vision_start|><|vision_end|><3.0 seconds><|vision_start|><|vision_end|>x");
+  EXPECT_EQ(
+      data.words_of(content),
+      "<|vision_start|><0.2 seconds><|vision_start|><|vision_end|><1.2 seconds><|vision_start|><|vision_end|>"
+      "<2.2 seconds><|vision_start|><|vision_end|><3.0 seconds><|vision_start|><|vision_end|><|vision_end|>x");
   ASSERT_EQ(content.sequences.size(), 4U);
   for (const EncoderSequence& sequence : content.sequences) EXPECT_EQ(sequence.rows, 4 * 25);
   PixelScale half;
