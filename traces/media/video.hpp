@@ -30,14 +30,16 @@ struct VideoFile {
   ExifRule exif = ExifRule::upright;  ///< also for a container's rotation by quarter turns
 };
 
-/// Returns the shape of a video from its headers. If they lack the number of frames, as in Matroska files,
-/// the file's packets are counted, without decoding them.
+/// Returns the shape of a video from its headers. Frames outside the edit list of an MP4 file do not count,
+/// as with FFmpeg's defaults. If headers lack the number of frames, as in Matroska files, the file's packets
+/// are counted, without decoding them.
 /// @throws Error (input) with the file's name for a file that FFmpeg does not read, without video, frames or
 /// frame rate, or with frames of more than kMaxPixels; and if dflop was built without FFmpeg
 VideoShape video_shape(const VideoFile& video);
 
-/// Decodes a video from its beginning and passes the frames with these numbers to `take`, in order. Colors
-/// follow the file's color space, BT.601 if it names none.
+/// Passes the frames with these numbers to `take`, in order. If that skips more than half of the frames, it
+/// decodes only from the key frame before each of them, else from the beginning; both give the same frames.
+/// Colors follow the file's color space, BT.601 if it names none.
 /// @param frames  increasing, from 0
 /// @throws Error (input) with name and frame for a frame that cannot be decoded or has another size than the
 /// first, and for a video that ends before the last of `frames`; what video_shape() throws

@@ -1,13 +1,20 @@
 // tests/golden/io/frames.mkv (FFV1, without loss) and frames.mp4 (H.264, turned by a quarter) have the same
 // 10 frames of 32 x 24 pixels, 5 a second. Frame i has the color (20 i + 10, 20 i, 20 i + y) in its left
-// half, and (20 i, 20 i, 20 i + y) in the right half. FFmpeg 5.1 wrote both.
+// half, and (20 i, 20 i, 20 i + y) in the right half. closed-groups.mp4 and open-groups.mp4 have 120 H.264
+// frames of 32 x 24 pixels, 24 a second, which get brighter and have some noise: a key frame every 12 and up
+// to three B-frames between others. cut.mp4 has packets of open-groups.mp4 (-ss 0.3 -t 0.8 -c copy): 29, of
+// which its edit list shows 21. frames.flv (H.264) and frames.avi (MJPEG) have the first 6 frames of
+// closed-groups.mp4. uneven.mp4 has 10 frames, whose packets last 14/24 s together: the first 4 are 1/24 s
+// apart, the others 2/24 s. FFmpeg 5.1 wrote all.
 #include "traces/media/video.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <numeric>
 
 #include "core/error.hpp"
+#include "core/support/random.hpp"
 #include "tests/traces/file_fixtures.hpp"
 #include "tests/traces/media/golden_io.hpp"
 #include "traces/text/text_file.hpp"
@@ -28,6 +35,13 @@ struct Video {
     return all;
   }
 };
+
+/// Returns the numbers from `first` to before `end`, whose frames are decoded one after the other.
+std::vector<std::int64_t> numbers(std::int64_t first, std::int64_t end) {
+  std::vector<std::int64_t> all(static_cast<std::size_t>(end - first));
+  std::iota(all.begin(), all.end(), first);
+  return all;
+}
 
 std::array<int, 3> color_at(const RgbImage& image, int x, int y) {
   const std::uint8_t* pixel = &image.pixels[3 * static_cast<std::size_t>(y * image.size.width + x)];
@@ -86,6 +100,69 @@ TEST(Video, PartOfAFileIsAVideo) {
   const ReadableFile file(path);
   EXPECT_EQ(video_shape({file, 6, bytes.size(), "v"}).frames, 10);
   std::remove(path.c_str());
+}
+
+TEST(Video, SparseFramesEqualTheFramesOfAWholeDecode) {
+  if (!reads_video_files()) GTEST_SKIP() << "built without FFmpeg";
+  for (const char* file : {"closed-groups.mp4", "open-groups.mp4"}) {
+    const Video video(golden_io(file));
+    const std::vector<RgbImage> all = video.decode(numbers(0, 120));
+    ASSERT_EQ(all.size(), 120U);
+    Random random(4);
+    for (int draw = 0; draw < 40; ++draw) {
+      std::vector<std::int64_t> frames;
+      for (std::int64_t frame = 0; frame < 120; ++frame) {
+        if (random.below(120) < static_cast<std::uint64_t>(1 + draw % 8)) frames.push_back(frame);
+      }
+      const std::vector<RgbImage> found = video.decode(frames);
+      ASSERT_EQ(found.size(), frames.size());
+      for (std::size_t i = 0; i < frames.size(); ++i)
+        EXPECT_TRUE(found[i].pixels == all[static_cast<std::size_t>(frames[i])].pixels) << frames[i];
+    }
+  }
+}
+
+/// Damage in the middle is not found if only frames far from it are needed.
+TEST(Video, FramesFarFromSparseFramesAreNotDecoded) {
+  if (!reads_video_files()) GTEST_SKIP() << "built without FFmpeg";
+  const std::string path = ::testing::TempDir() + "dflop-damaged-middle";
+  std::string bytes = read_text_file(golden_io("closed-groups.mp4"));
+  const std::size_t data = bytes.find("mdat") + 4;
+  bytes.replace(data + 2000, 500, 500, '\xA5');
+  write_file_atomically(path, bytes);
+  const Video video(path);
+  expect_refused([&] { video.decode(numbers(0, 120)); }, "v", {"frame", "cannot be decoded"});
+  const std::vector<RgbImage> sparse = video.decode({2, 117});
+  const std::vector<RgbImage> all = Video(golden_io("closed-groups.mp4")).decode(numbers(0, 120));
+  EXPECT_TRUE(sparse[0].pixels == all[2].pixels);
+  EXPECT_TRUE(sparse[1].pixels == all[117].pixels);
+  std::remove(path.c_str());
+}
+
+/// FFmpeg, and with it PyAV, decord and torchcodec, show the frames of an MP4 file's edit list. Here these
+/// are the stored packets: 8 to 27, and 30, whose packet comes before 28's.
+TEST(Video, EditListsHideFrames) {
+  if (!reads_video_files()) GTEST_SKIP() << "built without FFmpeg";
+  const Video cut(golden_io("cut.mp4"));
+  EXPECT_EQ(video_shape(cut.video), (VideoShape{21, 24, {32, 24}}));
+  std::vector<RgbImage> stored = Video(golden_io("open-groups.mp4")).decode(numbers(8, 31));
+  stored.erase(stored.begin() + 20, stored.begin() + 22);
+  const std::vector<RgbImage> shown = cut.decode(numbers(0, 21));
+  ASSERT_EQ(shown.size(), stored.size());
+  for (std::size_t i = 0; i < shown.size(); ++i) EXPECT_TRUE(shown[i].pixels == stored[i].pixels) << i;
+  EXPECT_TRUE(cut.decode({20})[0].pixels == stored[20].pixels);
+  expect_refused([&] { cut.decode({21}); }, "v", {"the end after 21 frames"});
+}
+
+/// A rate is the mean rate, also of files whose frames last differently. An FLV file's headers do not tell
+/// its streams, and an AVI file's rate is only a mean.
+TEST(Video, RatesAreMeans) {
+  if (!reads_video_files()) GTEST_SKIP() << "built without FFmpeg";
+  EXPECT_EQ(video_shape(Video(golden_io("uneven.mp4")).video), (VideoShape{10, 120.0 / 7, {32, 24}}));
+  EXPECT_EQ(video_shape(Video(golden_io("frames.flv")).video), (VideoShape{6, 24, {32, 24}}));
+  EXPECT_EQ(video_shape(Video(golden_io("frames.avi")).video), (VideoShape{6, 24, {32, 24}}));
+  EXPECT_EQ(Video(golden_io("frames.flv")).decode({5}).size(), 1U);
+  EXPECT_EQ(Video(golden_io("frames.avi")).decode({5}).size(), 1U);
 }
 
 /// Cut-off and damaged files name the video and, if decoding began, the frame.
