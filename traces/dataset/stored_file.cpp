@@ -32,4 +32,14 @@ std::string StoredFile::read(std::uint64_t count) const {
   return bytes;
 }
 
+std::string StoredFile::png_headers() const {
+  std::string headers;
+  with_place(stored_, [&] {
+    headers = dflop::png_headers(size_, [&](std::uint64_t offset, char* to, std::size_t count) {
+      file_->read(stored_.offset + offset, to, count);
+    });
+  });
+  return headers;
+}
+
 }  // namespace dflop

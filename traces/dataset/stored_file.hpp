@@ -28,7 +28,7 @@ class StoredFile {
   std::string read(std::uint64_t count) const;
 
   /// Returns use(bytes) for the first bytes of a picture, as few as `use` needs: with more bytes each time
-  /// that it throws an Error. Other media are read completely.
+  /// that it throws an Error. The bytes of a PNG file are its headers. Other media are read completely.
   template <typename Use>
   auto of_headers(const Use& use) const {
     // A picture's headers usually fit in the first number of bytes. With color profiles and thumbnails they
@@ -38,6 +38,7 @@ class StoredFile {
       if (size_ <= count) break;
       const std::string bytes = read(count);
       if (!begins_as_picture(bytes)) break;
+      if (begins_as_png(bytes)) return use(png_headers());
       try {
         return use(bytes);
       } catch (const Error&) {  // cut off or damaged; more bytes will tell
@@ -47,6 +48,8 @@ class StoredFile {
   }
 
  private:
+  std::string png_headers() const;
+
   const StoredMedium& stored_;
   std::optional<ReadableFile> file_;
   std::uint64_t size_ = 0;

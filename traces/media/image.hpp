@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,20 +38,30 @@ bool begins_as_picture(std::string_view bytes);
 
 /// Decodes a JPEG, PNG or WebP file, recognized by its first bytes, and turns it upright by its EXIF
 /// orientation unless `exif` says otherwise. Gray becomes three equal channels. CMYK and YCCK are read in
-/// Adobe's inverted form and converted to RGB by multiplication. Alpha is dropped. Channels of 16 bits lose
-/// their lower 8 bits, but 16-bit gray is clipped at 255, as in Pillow. `file` is named in errors.
+/// Adobe's inverted form and converted to RGB by multiplication. Alpha is dropped. An animated WebP file
+/// gives its first frame, on black. Channels of 16 bits lose their lower 8 bits, but 16-bit gray is clipped
+/// at 255, as in Pillow. `file` is named in errors.
 /// @throws Error (input) for other formats, more than `most_pixels`, kinds of JPEG that Pillow rejects (12
 /// bits, lossless) or nobody writes (arithmetic coding, over 100 scans), and damage: a truncated file, a
-/// wrong checksum, invalid codes, an animation. The error's offset is the reader's position when it found the
-/// problem. The size of a JPEG or PNG file bounds the memory: neither decodes to more pixels than its coding
-/// could hold. A WebP file of one color may be tiny, so only `most_pixels` bounds its memory.
+/// wrong checksum, invalid codes. The error's offset is the reader's position when it found the problem. The
+/// size of a JPEG or PNG file bounds the memory: neither decodes to more pixels than its coding could hold. A
+/// WebP file of one color may be tiny, so only `most_pixels` bounds its memory.
 RgbImage decode_image(std::string_view bytes, const std::string& file, std::int64_t most_pixels = kMaxPixels,
                       ExifRule exif = ExifRule::upright);
 
 /// Returns the size of the picture that decode_image() gives. Reads only the headers, so `bytes` may end
-/// where the pixels begin, except in WebP files with EXIF data, which are behind the pixels.
+/// where the pixels begin, except in WebP and PNG files whose EXIF data are behind the pixels. For PNG files,
+/// png_headers() has these.
 /// @throws Error (input) for those errors of decode_image() that the headers show.
 ImageSize image_size(std::string_view bytes, const std::string& file, std::int64_t most_pixels = kMaxPixels,
                      ExifRule exif = ExifRule::upright);
+
+/// Copies bytes of a file: read(offset, to, count).
+using ReadBytes = std::function<void(std::uint64_t, char*, std::size_t)>;
+
+bool begins_as_png(std::string_view bytes);
+/// Returns a PNG file of this size without its pixels, for image_size(). Reads only the headers of the chunks
+/// that have pixels, and drops other chunks of more than 1 MiB. Chunks after a cut-off one are missing.
+std::string png_headers(std::uint64_t size, const ReadBytes& read);
 
 }  // namespace dflop

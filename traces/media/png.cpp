@@ -6,6 +6,7 @@
 #include <csetjmp>
 #include <cstddef>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -19,7 +20,41 @@ namespace {
 /// Deflate expands one byte to at most this many: 258 from two codes of a bit each.
 constexpr std::uint64_t kMaxInflated = 1032;
 
-constexpr png_byte kExifChunk[] = {'e', 'X', 'I', 'f', '\0'};
+constexpr std::size_t kPngSignature = 8;
+constexpr std::size_t kPngChunkHeader = 8;  // length and name
+constexpr std::size_t kPngChecksum = 4;
+
+std::uint32_t png_number(std::string_view bytes) {
+  std::uint32_t value = 0;
+  for (const char byte : bytes.substr(0, 4)) value = value << 8 | static_cast<unsigned char>(byte);
+  return value;
+}
+
+/// Calls use(name, data) for the whole chunks of a file, which may be cut off, to its end.
+template <typename Use>
+void for_each_chunk(std::string_view bytes, const Use& use) {
+  for (std::size_t at = kPngSignature; at <= bytes.size() && bytes.size() - at >= kPngChunkHeader;) {
+    const std::size_t size = png_number(bytes.substr(at));
+    const std::string_view name = bytes.substr(at + 4, 4);
+    at += kPngChunkHeader;
+    if (bytes.size() - at < size || name == "IEND") return;
+    use(name, bytes.substr(at, size));
+    at += size + kPngChecksum;
+  }
+}
+
+/// Returns the orientation in the last EXIF data of a file, before or after its pixels, or else in its XMP
+/// data, as Pillow does after it loaded the pixels.
+Orientation png_orientation(std::string_view bytes) {
+  constexpr std::string_view kXmp("XML:com.adobe.xmp\0\0", 19);  // not compressed
+  std::optional<Orientation> exif;
+  std::string_view xmp;
+  for_each_chunk(bytes, [&](std::string_view name, std::string_view data) {
+    if (name == "eXIf") exif = exif_orientation(data);
+    if (name == "iTXt" && data.starts_with(kXmp)) xmp = data;
+  });
+  return exif ? *exif : xmp_orientation(xmp);
+}
 
 /// A PngReader is one run of libpng over bytes in memory. Chunks that do not affect upright RGB are ignored.
 class PngReader {
@@ -35,7 +70,6 @@ class PngReader {
       png_set_read_fn(png_, this, on_read);
       png_set_user_limits(png_, PNG_UINT_31_MAX, PNG_UINT_31_MAX);
       png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
-      png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_AS_DEFAULT, kExifChunk, 1);
     });
   }
   ~PngReader() { png_destroy_read_struct(&png_, &info_, nullptr); }
@@ -48,14 +82,8 @@ class PngReader {
     return checked_size(file_, png_get_image_width(png_, info_), png_get_image_height(png_, info_));
   }
 
-  /// Returns the orientation in the header. @pre read_header()
-  Orientation orientation() {
-    if (file_.exif == ExifRule::ignore) return {};
-    png_bytep exif = nullptr;
-    png_uint_32 size = 0;
-    guarded([&] { png_get_eXIf_1(png_, info_, &size, &exif); });
-    if (exif == nullptr) return {};
-    return exif_orientation({reinterpret_cast<const char*>(exif), size}).value_or(Orientation());
+  Orientation orientation() const {
+    return file_.exif == ExifRule::ignore ? Orientation() : png_orientation(file_.bytes);
   }
 
   /// Returns the upright picture.
@@ -149,6 +177,38 @@ class PngReader {
 };
 
 }  // namespace
+
+std::string png_headers(std::uint64_t size, const ReadBytes& read) {
+  constexpr std::size_t kMaxKept = 1 << 20;
+  std::string kept(kPngSignature, '\0');
+  read(0, kept.data(), kept.size());
+  bool has_pixels = false;
+  for (std::uint64_t at = kPngSignature; at <= size && size - at >= kPngChunkHeader;) {
+    std::string chunk(kPngChunkHeader, '\0');
+    read(at, chunk.data(), kPngChunkHeader);
+    const std::uint64_t whole = kPngChunkHeader + png_number(chunk) + kPngChecksum;
+    const std::string_view name = std::string_view(chunk).substr(4);
+    if (name == "IDAT") {
+      if (!has_pixels) kept += std::string(4, '\0') + "IDAT" + std::string(kPngChecksum, '\0');
+      has_pixels = true;
+    } else {
+      if (size - at < whole) break;
+      if (whole <= kMaxKept) {
+        const bool is_end = name == "IEND";
+        chunk.resize(whole);
+        read(at, chunk.data(), chunk.size());
+        kept += chunk;
+        if (is_end) break;
+      }
+    }
+    at += whole;
+  }
+  return kept;
+}
+
+bool begins_as_png(std::string_view bytes) {
+  return bytes.starts_with("\x89PNG\r\n\x1A\n");
+}
 
 RgbImage decode_png(const PictureFile& file) {
   return PngReader(file).decode();

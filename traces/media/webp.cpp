@@ -18,13 +18,22 @@ const std::uint8_t* bytes_of(const PictureFile& file) {
   return reinterpret_cast<const std::uint8_t*>(file.bytes.data());
 }
 
-ImageSize stored_size(const PictureFile& file) {
+/// Returns what the headers tell; for an animation, the size is its canvas.
+WebPBitstreamFeatures features_of(const PictureFile& file) {
   WebPBitstreamFeatures features;
   const VP8StatusCode status = WebPGetFeatures(bytes_of(file), file.bytes.size(), &features);
   if (status == VP8_STATUS_NOT_ENOUGH_DATA)
     refuse_input(place_at(file, file.bytes.size()), "expected a whole WebP file, found the end of the file");
   if (status != VP8_STATUS_OK) refuse_input(file.name, "expected a whole WebP file, found a damaged one");
-  if (features.has_animation != 0) refuse_input(file.name, "expected a still picture, found an animation");
+  return features;
+}
+
+bool is_animation(const PictureFile& file) {
+  return features_of(file).has_animation != 0;
+}
+
+ImageSize stored_size(const PictureFile& file) {
+  const WebPBitstreamFeatures features = features_of(file);
   return checked_size(file, static_cast<std::uint64_t>(features.width),
                       static_cast<std::uint64_t>(features.height));
 }
@@ -57,11 +66,52 @@ Orientation orientation_of(const PictureFile& file) {
   return exif_orientation(*exif).value_or(Orientation());
 }
 
+/// Returns the first frame of an animation on a black canvas, as Pillow does.
+/// @param frame  the content of its chunk
+RgbImage first_frame(const PictureFile& file, ImageSize canvas, std::string_view frame) {
+  constexpr std::size_t kFrameHeader = 16;  // places and sizes, of 3 bytes each, and others
+  const auto number = [&](std::size_t at) {
+    std::size_t value = 0;
+    for (std::size_t i = 0; i < 3; ++i)
+      value |= std::size_t{static_cast<unsigned char>(frame[at + i])} << (8 * i);
+    return value;
+  };
+  if (frame.size() <= kFrameHeader)
+    refuse_input(file.name, "expected a whole WebP animation, found a damaged one");
+  const std::size_t left = 2 * number(0);
+  const std::size_t top = 2 * number(3);
+  const std::size_t width = number(6) + 1;
+  const std::size_t height = number(9) + 1;
+  const auto canvas_width = static_cast<std::size_t>(canvas.width);
+  const auto canvas_height = static_cast<std::size_t>(canvas.height);
+  const std::string_view coded = frame.substr(kFrameHeader);
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(coded.data());
+  int found_width = 0;
+  int found_height = 0;
+  if (left + width > canvas_width || top + height > canvas_height ||
+      WebPGetInfo(bytes, coded.size(), &found_width, &found_height) == 0 ||
+      static_cast<std::size_t>(found_width) != width || static_cast<std::size_t>(found_height) != height)
+    refuse_input(file.name, "expected a first frame inside {}x{}, found a damaged one", canvas.width,
+                 canvas.height);
+  RgbImage image{canvas, std::vector<std::uint8_t>(3 * canvas_width * canvas_height)};
+  const std::size_t first = 3 * (top * canvas_width + left);
+  if (WebPDecodeRGBInto(bytes, coded.size(), image.pixels.data() + first, image.pixels.size() - first,
+                        3 * canvas.width) == nullptr)
+    refuse_input(file.name, "expected a whole WebP animation, found a damaged one, or one that is cut short");
+  return image;
+}
+
 }  // namespace
 
 RgbImage decode_webp(const PictureFile& file) {
   const ImageSize size = stored_size(file);
   const Orientation orientation = orientation_of(file);
+  if (is_animation(file)) {
+    const std::optional<std::string_view> frame = find_chunk(file.bytes, "ANMF");
+    if (!frame)
+      refuse_input(file.name, "expected a whole WebP animation, found no frame, or one that is cut short");
+    return orientation.turned(first_frame(file, size, *frame));
+  }
   const auto width = static_cast<std::size_t>(size.width);
   RgbImage image{size, std::vector<std::uint8_t>(3 * width * static_cast<std::size_t>(size.height))};
   if (WebPDecodeRGBInto(bytes_of(file), file.bytes.size(), image.pixels.data(), image.pixels.size(),

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "core/error.hpp"
+#include "core/support/random.hpp"
 #include "tests/core/input_error.hpp"
 #include "tests/traces/dataset/shard_folder.hpp"
 #include "tests/traces/media/png_file.hpp"
@@ -342,6 +343,29 @@ TEST(VideoData, ExifOrientationCanBeIgnored) {
   EXPECT_FALSE(first_row(upright));
   EXPECT_TRUE(first_row(stored));
   EXPECT_NE(upright.fingerprint(), stored.fingerprint());
+}
+
+/// EXIF data behind the pixels of frames of over 16 KiB turn 320 x 60 pixels, as Pillow does.
+TEST(VideoData, ExifDataBehindPixelsTurnFrames) {
+  const Data data("qwen2.5-vl");
+  std::string rows;
+  Random random(2);
+  for (int y = 0; y < 60; ++y) {
+    rows += '\0';
+    for (int x = 0; x < 320; ++x) rows += static_cast<char>(random.below(256));
+  }
+  const std::string exif("MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0", 26);
+  std::string png = testing::png_file(320, 60, 8, 0, rows);
+  png.insert(png.size() - 12, testing::png_chunk("eXIf", exif));
+  ASSERT_GT(png.size(), 16U * 1024);
+  for (int i = 0; i < 2; ++i) data.write("v/" + std::to_string(i) + ".png", png);
+  const ShardData shards = data.open({R"("video": "v")"});
+  const SampleContent shape = shards.read("a.jsonl/1", false);
+  EXPECT_EQ(shape.sequences[0].positions, shards.read("a.jsonl/1", true).sequences[0].positions);
+  std::int32_t columns = 0;
+  for (std::size_t i = 1; i < shape.sequences[0].positions.size(); i += 2)
+    columns = std::max(columns, shape.sequences[0].positions[i] + 1);
+  EXPECT_LT(columns, shape.sequences[0].rows / columns);
 }
 
 /// Both files have 10 frames at 5 a second: Qwen takes 4 of them.
