@@ -79,7 +79,9 @@ Plan wanted_plan(const Values& values, const TrainJob& job, int gbs) {
     return place->second;
   };
   read_padding(values, job.target->model, search);
-  PlanOptions options = read_plan_options(values);
+  PlanOptions options = read_plan_options(values, true);
+  if (traits(options.order).spreads_encoder)
+    options.order = PlanOptions{}.order;  // the search has it as a wish
   // Defaults for live ranks, unless the user overrides them.
   const auto is_given = [&](const char* option) {
     return values.count(option) > 0 && !values[option].defaulted();

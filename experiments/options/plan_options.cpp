@@ -14,21 +14,22 @@
 namespace dflop {
 namespace {
 
-/// Returns whether the planner is the search: by its name, or because an option fixes parts of the plan.
-bool asks_for_search(const Values& values) {
-  if (values.count("planner") == 0) return false;
+/// Returns whether the planner is the search: by its name, because an option fixes parts of the plan, or, if
+/// it may be the search, because the command has no other.
+bool asks_for_search(const Values& values, bool may_search) {
+  if (values.count("planner") == 0) return may_search;
   if (!values["planner"].defaulted()) return values["planner"].as<std::string>() == "search";
   return !read_wish(values).is_empty() || values.count("layout") > 0;
 }
 
-int read_chunks(const Values& values, OrderKind order) {
+int read_chunks(const Values& values, OrderKind order, bool may_search) {
   constexpr int kMaxChunks = 1000;
   constexpr int kSearchedChunks = 2;
   const bool given = values.count("chunks") > 0;
   const int chunks = traits(order).chunks;
   if (chunks == OrderTraits::kSeveralChunks) {
     if (!given) {
-      if (asks_for_search(values)) return kSearchedChunks;
+      if (asks_for_search(values, may_search)) return kSearchedChunks;
       refuse_option("chunks", fmt::format("required with {}", to_string(order)));
     }
     return static_cast<int>(read_integer(values, "chunks", 2, kMaxChunks));
@@ -61,18 +62,18 @@ std::vector<std::string_view> orders_of_uniform_planners() {
       orders_where([](const OrderTraits& order) { return !order.spreads_encoder && order.has_chunks(); }));
 }
 
-void read_order(const Values& values, PlanOptions& options, bool may_spread_encoder) {
+void read_order(const Values& values, PlanOptions& options, bool may_search) {
   if (values["pipeline-schedule"].defaulted()) {
-    options.chunks = read_chunks(values, options.order);
+    options.chunks = read_chunks(values, options.order, may_search);
     return;
   }
   const auto name = values["pipeline-schedule"].as<std::string>();
   const auto kind = order_kind_from_string(name);
-  if (!kind || (traits(*kind).spreads_encoder && !may_spread_encoder)) {
+  if (!kind || (traits(*kind).spreads_encoder && !may_search)) {
     std::vector<std::string_view> known = orders_of_all_planners();
     const std::vector<std::string_view> others = orders_of_uniform_planners();
     known.insert(known.end(), others.begin(), others.end());
-    if (may_spread_encoder) {
+    if (may_search) {
       for (const OrderKind spread :
            orders_where([](const OrderTraits& order) { return order.spreads_encoder; }))
         known.push_back(to_string(spread));
@@ -80,7 +81,7 @@ void read_order(const Values& values, PlanOptions& options, bool may_spread_enco
     refuse_name("pipeline-schedule", known, name);
   }
   options.order = *kind;
-  options.chunks = read_chunks(values, *kind);
+  options.chunks = read_chunks(values, *kind, may_search);
 }
 
 TrainedParts read_trained(const Values& values) {
@@ -159,9 +160,9 @@ bool is_fixed(const Values& values, const std::string& option) {
   return !values[option].defaulted() || find_setting(values["setting"].as<std::string>()).is_fixed;
 }
 
-PlanOptions read_plan_options(const Values& values, bool may_spread_encoder) {
+PlanOptions read_plan_options(const Values& values, bool may_search) {
   PlanOptions options = find_setting(values["setting"].as<std::string>()).options;
-  read_order(values, options, may_spread_encoder);
+  read_order(values, options, may_search);
   read_given(values, "recompute", options.recomputation);
   read_given(values, "placement", options.placement);
   if (!values["gradient-bucket"].defaulted())

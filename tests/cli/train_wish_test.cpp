@@ -30,6 +30,19 @@ TEST_F(TrainWish, RunsTheRequestedPlan) {
   EXPECT_EQ(record["iterations"][0]["groups"]["first_rank"], json({0, 1}));
 }
 
+// An order with several chunks has 2 unless --chunks says otherwise, and the search alone makes colocated
+// plans.
+TEST_F(TrainWish, SearchesWithAllOrders) {
+  const std::string small = "--tp 1 --dp 1 --microbatches 4 --order ";
+  for (const auto& [order, plan] : {std::pair{"interleaved --pp 2", "tp1 pp2 dp1 mb4 interleaved x2"},
+                                    {"interleaved --pp 1 --chunks 3", "tp1 pp1 dp1 mb4 interleaved x3"},
+                                    {"encoder-in-bubbles --pp 2", "tp1 pp2 dp1 mb4 encoder-in-bubbles"}}) {
+    const RunResult result = train(small + order);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_NE(result.err.find(std::string("dflop: plan: ") + plan + "\n"), std::string::npos) << result.err;
+  }
+}
+
 TEST_F(TrainWish, NamesTheOptionThatRulesOutAllPlans) {
   const RunResult result = train("--tp 3");
   EXPECT_EQ(result.exit_code, 3);
