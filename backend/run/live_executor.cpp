@@ -107,17 +107,27 @@ struct LiveExecutor::Rank {
   LiveRank live;
 };
 
+std::string why_untrainable(const TrainedParts& trained) {
+  if (trained.lora_rank > 0)
+    return fmt::format("live ranks do not train with LoRA, found rank {}", trained.lora_rank);
+  const std::vector<std::string_view> frozen = frozen_parts(trained);
+  if (frozen.empty()) return "";
+  std::string rates;
+  for (const std::string_view part : frozen)
+    rates += fmt::format("{}--{}-rate 0", rates.empty() ? "" : " ", part);
+  return fmt::format(
+      "live ranks train all parts, found only {}; 'dflop train {}' keeps the weights of {} unchanged, at the "
+      "cost of training",
+      describe(trained), rates, frozen.size() == 1 ? "this part" : "these parts");
+}
+
 void require_live(const Plan& plan) {
   if (plan.optimizer_states != OptimizerStates::fp32) {
     refuse_input("", "key 'optimizer_states': live ranks keep gradients and Adam's states in fp32, found {}",
                  to_string(plan.optimizer_states));
   }
-  if (!plan.trained.all()) {
-    refuse_input("",
-                 "key 'frozen': live ranks train all parts, found a plan that trains only {}; 'dflop train "
-                 "--encoder-rate 0' keeps an encoder unchanged, at the cost of training it",
-                 describe(plan.trained));
-  }
+  if (const std::string why = why_untrainable(plan.trained); !why.empty())
+    refuse_input("", "key '{}': {}", plan.trained.lora_rank > 0 ? "lora_rank" : "frozen", why);
   if (has_encoder_ranks(plan.layout) && plan.reshard != Reshard::direct) {
     refuse_input("", "key 'reshard': live runs support only reshard direct, found {}",
                  to_string(plan.reshard));

@@ -38,6 +38,8 @@ struct LiveResult {
   std::vector<std::vector<KernelObservation>> kernels;  ///< measurements by rank, for the step's choices
 };
 
+/// Returns why live ranks cannot train only these parts, and what to do instead; nothing if they can.
+std::string why_untrainable(const TrainedParts& trained);
 /// Checks that live ranks can run a plan. @throws Error (input) that names the unsupported key, if the plan
 /// has bf16 optimizer states, frozen parts or Reshard::hub
 void require_live(const Plan& plan);

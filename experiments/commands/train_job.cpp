@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "backend/model/parameter_list.hpp"
+#include "backend/run/live_executor.hpp"
 #include "core/refuse.hpp"
 #include "core/support/random.hpp"
 #include "experiments/cli/say.hpp"
@@ -65,6 +66,16 @@ std::vector<std::string> wanted_parts(const Values& values) {
     if (values.count(option.name) > 0 && !values[option.name].defaulted()) given.push_back(option.name);
   }
   return given;
+}
+
+/// Rejects options of plans that live ranks cannot run, before data are read and a plan is searched.
+void require_live_options(const Values& values) {
+  const PlanOptions options = read_plan_options(values, true);
+  if (const std::string why = why_untrainable(options.trained); !why.empty())
+    refuse_option(options.trained.lora_rank > 0 ? "lora" : "freeze", why);
+  if (!values["optimizer-states"].defaulted() && options.optimizer_states != OptimizerStates::fp32)
+    refuse_value("optimizer-states", "fp32, in which live ranks keep gradients and Adam's states",
+                 std::string(to_string(options.optimizer_states)));
 }
 
 /// Finds the best plan with the requested parts, on a node of the default cluster.
@@ -159,6 +170,7 @@ TrainJob read_train_job(const Values& values) {
     if (wanted.empty()) {
       job.plan = default_plan(model, kDefaultCluster, job.target->model, gbs);
     } else {
+      require_live_options(values);
       read_data(values, job);
       job.plan = wanted_plan(values, job, gbs);
     }

@@ -79,7 +79,7 @@ TEST_F(Frozen, CommandsThatTrainAllPartsRejectThem) {
   ran(kTiny + "--freeze encoder --layout uniform --tp 1 --pp 1 --dp 1 --out p.json");
   EXPECT_EQ(sandbox.run("schedule --plan p.json --iterations 1 --out s.json" + kData).exit_code, 0);
   expect_error(sandbox.run("train --plan p.json --steps 1" + kData),
-               {"p.json", "frozen", "found a plan that trains only connector, LLM;"});
+               {"p.json", "key 'frozen'", "found only connector, LLM; 'dflop train --encoder-rate 0' keeps"});
   const RunResult program =
       sandbox.run("simulate --plan p.json --schedule s.json --program-out program.json");
   EXPECT_EQ(program.exit_code, 2);
@@ -88,6 +88,19 @@ TEST_F(Frozen, CommandsThatTrainAllPartsRejectThem) {
                        "trains only connector, LLM: plan without"),
       std::string::npos)
       << program.err;
+}
+
+// The data set does not exist, so the errors come before data are read and a plan is searched.
+TEST_F(Frozen, TrainRejectsOptionsThatNoLiveRankSupports) {
+  const std::string train = "train --steps 1 --data missing.csv ";
+  expect_error(sandbox.run(train + "--freeze connector"),
+               {"option '--freeze': live ranks train all parts, found only encoder, LLM;",
+                "'dflop train --connector-rate 0' keeps the weights of this part unchanged"});
+  expect_error(sandbox.run(train + "--freeze encoder,llm"),
+               {"'dflop train --encoder-rate 0 --llm-rate 0' keeps the weights of these parts"});
+  expect_error(sandbox.run(train + "--freeze encoder --lora 8"),
+               {"option '--lora': live ranks do not train with LoRA, found rank 8\n"});
+  expect_error(sandbox.run(train + "--optimizer-states bf16"), {"--optimizer-states", "fp32", "'bf16'"});
 }
 
 TEST_F(Frozen, WrongOptionsAreRejected) {
