@@ -24,6 +24,7 @@
 #include "experiments/options/data_options.hpp"
 #include "experiments/presets/presets.hpp"
 #include "traces/dataset/shard_data.hpp"
+#include "traces/dataset/special_tokens.hpp"
 #include "traces/families/hugging_face.hpp"
 #include "traces/media/model_processor.hpp"
 #include "traces/shards/shard_list.hpp"
@@ -309,6 +310,7 @@ int run_models_check(const Values& values) {
     });
     check.part("tokenizer", [&] {
       const Tokenizer tokenizer(check.folder() + "/tokenizer.json");
+      require_special_tokens(*model, tokenizer, check.folder());
       const UsualChatForm form = usual_chat_form(*model, read_chat_template(check.folder()));
       return fmt::format("{} tokens; chat form {}{}", tokenizer.vocabulary_size(), form.name,
                          form.note.empty() ? "" : ": " + form.note);

@@ -75,6 +75,20 @@ TEST_F(ModelsCheck, NamesKeysAndTensorsThatAreNotRead) {
   expect_has(found["tokenizer"], "rejected: ");
 }
 
+TEST_F(ModelsCheck, ComparesTokensWithTheTokenizer) {
+  const fs::path folder = sandbox.path("model");
+  fs::copy(kEmoji + "/model", folder);
+  json config = json::parse(testing::read_all(folder / "config.json"));
+  for (const char* key : {"image_token_id", "vision_start_token_id"}) {
+    json other = config;
+    other[key] = 17;
+    testing::write_all(folder / "config.json", other.dump());
+    const RunResult result = check(folder.string());
+    EXPECT_EQ(result.exit_code, 2);
+    expect_has(findings(result)["tokenizer"], fmt::format("with id 17, as config.json's '{}' says", key));
+  }
+}
+
 TEST_F(ModelsCheck, NamesMissingTensors) {
   const std::string folder = copy_of("llama3");
   json config = json::parse(testing::read_all(folder + "/config.json"));

@@ -10,6 +10,7 @@
 #include "core/refuse.hpp"
 #include "core/support/parallel.hpp"
 #include "core/support/random.hpp"
+#include "traces/dataset/special_tokens.hpp"
 #include "traces/dataset/stored_file.hpp"
 #include "traces/dataset/video_source.hpp"
 #include "traces/tokens/chat_template.hpp"
@@ -44,32 +45,6 @@ class LeftOut {
   std::mutex mutex_;
   std::map<std::size_t, LeftOutSample> found_;
 };
-
-std::string_view media_family(const ModelSpec& model) {
-  switch (model.architecture->family) {
-    case ModelFamily::qwen2:
-    case ModelFamily::qwen3:
-    case ModelFamily::llama:
-      return "";
-    case ModelFamily::llava:
-    case ModelFamily::llava_next:
-      return "llava";
-    case ModelFamily::llava_onevision:
-      return "llava-ov";
-    case ModelFamily::qwen2_vl:
-    case ModelFamily::qwen3_vl:
-      return "qwen2-vl";
-    case ModelFamily::qwen2_5_vl:
-      return "qwen2.5-vl";
-    case ModelFamily::internvl:
-      return "internvl2.5";
-    case ModelFamily::qwen2_audio:
-      return "qwen2-audio";
-    case ModelFamily::qwen2_5_omni:
-      return "qwen2.5-omni";
-  }
-  return "";
-}
 
 /// Returns a conversation in which each medium is replaced by its parts, with the words around them.
 Conversation with_parts(Conversation conversation, std::span<const std::vector<MediumPart>> parts) {
@@ -142,7 +117,7 @@ ShardData::ShardData(const ModelSpec& model, const std::string& folder, const st
   if (of.family == ModelFamily::internvl && of.image_token < 0) {
     of.image_token = tokenizer_.id_of("<IMG_CONTEXT>").value_or(-1);  // OpenGVLab's configs do not contain it
   }
-  check_tokens();
+  require_special_tokens(model_, tokenizer_, folder);
   source_ = open_source(shards, options.media_root);
   std::vector<Places::iterator> all;
   for (std::size_t i = 0; i < source_->size(); ++i) {
@@ -205,34 +180,6 @@ ShardData::ShardData(const ModelSpec& model, const std::string& folder, const st
     cut_.take(all[i]->second.length);
     samples_.push_back(*std::move(found[i]));
   }
-}
-
-void ShardData::check_tokens() const {
-  const Architecture& of = *model_.architecture;
-  if (tokenizer_.vocabulary_size() > model_.llm.vocabulary) {
-    refuse_input(tokenizer_.file(),
-                 "expected at most {} tokens, as config.json's 'vocab_size' says, found {}",
-                 model_.llm.vocabulary, tokenizer_.vocabulary_size());
-  }
-  const auto check = [&](std::string_view family, const char* key, std::string_view token,
-                         std::int64_t expected) {
-    if (media_family(model_) != family) return;
-    const std::optional<std::int32_t> id = tokenizer_.id_of(token);
-    if (id && *id == expected) return;
-    if (expected < 0)
-      refuse_input(model_.name, "config.json: expected key '{}', the id of token '{}', found none", key,
-                   token);
-    refuse_input(tokenizer_.file(), "expected token '{}' with id {}, as config.json's '{}' says, found {}",
-                 token, expected, key, id ? std::to_string(*id) : "none");
-  };
-  check("llava-ov", "image_token_id", "<image>", of.image_token);
-  check("llava", "image_token_index", "<image>", of.image_token);
-  check("qwen2-vl", "image_token_id", "<|image_pad|>", of.image_token);
-  check("qwen2.5-vl", "image_token_id", "<|image_pad|>", of.image_token);
-  check("internvl2.5", "image_token_id", "<IMG_CONTEXT>", of.image_token);
-  check("qwen2-audio", "audio_token_id", "<|AUDIO|>", of.audio_token);
-  check("qwen2.5-omni", "image_token_index", "<|IMAGE|>", of.image_token);
-  check("qwen2.5-omni", "audio_token_index", "<|AUDIO|>", of.audio_token);
 }
 
 std::string ShardData::fingerprint() const {

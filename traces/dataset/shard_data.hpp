@@ -83,7 +83,6 @@ class ShardData final : public Dataset {
   std::unique_ptr<WordCache> take_cache() const;
   void give_back(std::unique_ptr<WordCache> cache) const;
   const Place& place_of(const std::string& id) const;
-  void check_tokens() const;
 
   ModelSpec model_;
   ExifRule exif_;

@@ -66,9 +66,10 @@ class Config {
   std::string text(std::string_view key, const std::string& absent) const {
     return has(key) ? at(key).string() : absent;
   }
-  std::int64_t token(std::string_view key, std::string_view other_key) const {
+  /// Returns the id of a token, which is below `vocabulary`, under the first of two keys; -1 without both.
+  std::int64_t token(std::string_view key, std::string_view other_key, std::int64_t vocabulary) const {
     const std::string_view found = has(key) ? key : other_key;
-    return has(found) ? at(found).integer<std::int64_t>(0, kMaxConfigSize) : -1;
+    return has(found) ? at(found).integer<std::int64_t>(0, vocabulary - 1) : -1;
   }
 
   /// Rejects a present key with any other value.

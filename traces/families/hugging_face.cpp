@@ -95,8 +95,7 @@ constexpr std::string_view kWithoutEffect[] = {
     "initializer_range", "initializer_factor",
     // of parts that are not used in training, or whose size weights and other keys say
     "max_window_layers", "sliding_window", "pretraining_tp", "projection_dim", "vision_use_head",
-    "use_mean_pooling", "image_seq_length", "video_seq_length", "vision_token_id", "vision_start_token_id",
-    "vision_end_token_id", "spatial_patch_size", "audio_start_token_id", "audio_end_token_id",
+    "use_mean_pooling", "image_seq_length", "video_seq_length", "vision_token_id", "spatial_patch_size",
     "user_token_id", "talker_config", "token2wav_config", "enable_audio_output", "enable_talker", "n_window",
     "output_dim", "drop_path_rate", "use_thumbnail", "dynamic_image_size", "min_dynamic_patch",
     "max_dynamic_patch", "template", "use_mrope", "use_backbone_lora", "use_llm_lora", "pad2square",

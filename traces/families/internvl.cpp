@@ -73,7 +73,7 @@ ModelSpec read_internvl(const Config& root) {
   of.connector.activation = read_gelu(root, "projector_hidden_act", "gelu");
   const int merged = of.picture.merge * of.picture.merge;
   model.connector = {{merged * model.encoder.hidden, model.llm.hidden, model.llm.hidden}, merged};
-  of.image_token = root.token("image_token_id", "image_token_index");
+  of.image_token = root.token("image_token_id", "image_token_index", model.llm.vocabulary);
   return model;
 }
 

@@ -39,7 +39,7 @@ ModelSpec read_parts(const Config& root, const Config& vision, const char* encod
   Architecture& of = model.architecture.emplace();
   of.connector.norm.reset();
   of.connector.activation = read_gelu(root, "projector_hidden_act", "gelu");
-  of.image_token = root.token("image_token_index", "image_token_id");
+  of.image_token = root.token("image_token_index", "image_token_id", model.llm.vocabulary);
   return model;
 }
 
@@ -117,7 +117,7 @@ ModelSpec read_onevision(const Config& root) {
   of.newline = true;
   read_pinpoints(root, of.picture);
   of.picture.most_tiles = most_tiles(root);
-  of.video_token = root.token("video_token_index", "video_token_id");
+  of.video_token = root.token("video_token_index", "video_token_id", model.llm.vocabulary);
   return model;
 }
 

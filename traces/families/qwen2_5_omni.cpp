@@ -10,7 +10,7 @@ namespace dflop {
 ModelSpec read_qwen2_5_omni(const Config& thinker) {
   ModelSpec model = read_qwen_vl(thinker, ModelFamily::qwen2_5_omni);
   Architecture& of = *model.architecture;
-  of.audio_token = thinker.token("audio_token_index", "audio_token_id");
+  of.audio_token = thinker.token("audio_token_index", "audio_token_id", model.llm.vocabulary);
   const Config audio = thinker.object("audio_config");
   SecondEncoder& second = model.second.emplace();
   std::tie(second.encoder, second.front) = read_sound_encoder(audio);

@@ -35,7 +35,7 @@ ModelSpec read_qwen2_audio(const Config& root) {
   of.family = ModelFamily::qwen2_audio;
   of.connector = sound_connector();
   model.connector = {{model.encoder.hidden, model.llm.hidden}, 2};
-  of.audio_token = root.token("audio_token_index", "audio_token_id");
+  of.audio_token = root.token("audio_token_index", "audio_token_id", model.llm.vocabulary);
   return model;
 }
 

@@ -115,8 +115,11 @@ ModelSpec read_qwen_vl(const Config& root, ModelFamily family) {
                       : vision.size("out_hidden_size", model.llm.hidden, kMaxConfigWidth);
   model.connector = {{merged, merged, out}, of.picture.merge * of.picture.merge};
   if (family == ModelFamily::qwen3_vl) read_qwen3(vision, model, of);
-  of.image_token = root.token("image_token_id", "image_token_index");
-  of.video_token = root.token("video_token_id", "video_token_index");
+  of.image_token = root.token("image_token_id", "image_token_index", model.llm.vocabulary);
+  of.video_token = root.token("video_token_id", "video_token_index", model.llm.vocabulary);
+  for (const std::string_view key :
+       {"vision_start_token_id", "vision_end_token_id", "audio_start_token_id", "audio_end_token_id"})
+    root.token(key, key, model.llm.vocabulary);
   return model;
 }
 

@@ -245,5 +245,20 @@ TEST_F(OmniData, AFileOfAnotherKindThanItsPlaceholderIsRejected) {
       << refusal;
 }
 
+/// So do the tokens around sounds, also in the config of a whole model, which has a thinker.
+TEST_F(OmniData, IdsOfTokensAroundSoundsAreCompared) {
+  json thinker = json::parse(read_text_file(folder.path() + "/config.json"));
+  thinker["audio_end_token_id"] = 17;
+  const json whole = {{"model_type", "qwen2_5_omni"}, {"thinker_config", thinker}};
+  for (const json& config : {thinker, whole}) {
+    write_file_atomically(folder.path() + "/config.json", config.dump());
+    const std::string refusal = testing::input_error([&] { open("{}"); });
+    EXPECT_NE(
+        refusal.find("expected token '<|audio_eos|>' with id 17, as config.json's 'audio_end_token_id'"),
+        std::string::npos)
+        << refusal;
+  }
+}
+
 }  // namespace omni_test
 }  // namespace dflop

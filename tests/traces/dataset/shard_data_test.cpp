@@ -292,5 +292,27 @@ TEST_F(ShardDataTest, ATokenizerOfAnotherModelIsRejected) {
   EXPECT_NE(refusal(other, folder.path()).find("expected at most 100 tokens"), std::string::npos);
 }
 
+/// The tokens before and after pictures have the ids that config.json says, too.
+TEST_F(ShardDataTest, IdsOfTokensAroundPicturesAreCompared) {
+  const std::string file = folder.path() + "/config.json";
+  for (const auto& [key, token] :
+       {std::pair{"vision_start_token_id", "<|vision_start|>"}, {"vision_end_token_id", "<|vision_end|>"}}) {
+    nlohmann::json config = nlohmann::json::parse(read_text_file(file));
+    const std::string whole = config.dump();
+    const int id = config[key];
+    config[key] = 17;
+    write_file_atomically(file, config.dump());
+    EXPECT_NE(refusal(model, folder.path())
+                  .find(std::string("expected token '") + token + "' with id 17, as config.json's '" + key +
+                        "' says, found " + std::to_string(id)),
+              std::string::npos)
+        << refusal(model, folder.path());
+    config.erase(key);
+    write_file_atomically(file, config.dump());
+    EXPECT_EQ(refusal(model, folder.path()), "");
+    write_file_atomically(file, whole);
+  }
+}
+
 }  // namespace shard_data_test
 }  // namespace dflop

@@ -49,6 +49,12 @@ inline void write_shard_folder(const std::string& folder, const std::string& mod
   for (const json& token : tokenizer["added_tokens"]) {
     if (token["content"] == image) config["image" + suffix] = token["id"];
     if (token["content"] == "<|AUDIO|>") config["audio" + suffix] = token["id"];
+    if (token["content"] == "<|vision_start|>") config["vision_start_token_id"] = token["id"];
+    if (token["content"] == "<|vision_end|>") config["vision_end_token_id"] = token["id"];
+    if (token["content"] == "<|vision_bos|>") config["vision_start_token_id"] = token["id"];
+    if (token["content"] == "<|vision_eos|>") config["vision_end_token_id"] = token["id"];
+    if (token["content"] == "<|audio_bos|>") config["audio_start_token_id"] = token["id"];
+    if (token["content"] == "<|audio_eos|>") config["audio_end_token_id"] = token["id"];
   }
   config["video" + suffix] = words + 1;
   if (model == "qwen3-vl") config["vision_config"]["patch_size"] = 16;  // as released, for its usual limits
