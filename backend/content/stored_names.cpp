@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <optional>
 #include <utility>
 
 #include "core/refuse.hpp"
@@ -12,11 +13,21 @@ namespace {
 
 using Has = std::function<bool(const std::string&)>;
 
-/// Returns the first prefix with which the folder has the tensor.
+/// Returns the only prefix with which the folder has the tensor; without `has`, the first one.
 std::string find_prefix(const Has& has, const std::string& tensor, const std::vector<std::string>& prefixes) {
+  if (!has) return prefixes.front();
+  std::optional<std::string> found;
   for (const std::string& prefix : prefixes) {
-    if (has(prefix + tensor)) return prefix;
+    if (!has(prefix + tensor)) continue;
+    if (found) {
+      refuse_input(
+          "",
+          "expected one tensor of '{0}{2}' and '{1}{2}', found both: remove the weights that are not meant",
+          *found, prefix, tensor);
+    }
+    found = prefix;
   }
+  if (found) return *found;
   std::vector<std::string> names;
   for (const std::string& prefix : prefixes) names.push_back("'" + prefix + tensor + "'");
   refuse_input("", "expected a tensor named {}, found none", fmt::join(names, " or "));
@@ -209,9 +220,15 @@ Prefixes prefixes_of(ModelFamily family, bool remote) {
 }  // namespace
 
 StoredNames::StoredNames(const ModelSpec& model, const Has& has)
-    : model_(model),
-      remote_(model.architecture->family == ModelFamily::internvl && !has(kTransformersClass) &&
-              has("vision_model." + std::string(kRemoteClass))) {
+    : StoredNames(model, has,
+                  model.architecture->family == ModelFamily::internvl && !has(kTransformersClass) &&
+                      has("vision_model." + std::string(kRemoteClass))) {}
+
+StoredNames::StoredNames(const ModelSpec& model, bool of_opengvlab)
+    : StoredNames(model, nullptr, of_opengvlab && model.architecture->family == ModelFamily::internvl) {}
+
+StoredNames::StoredNames(const ModelSpec& model, const Has& has, bool remote)
+    : model_(model), remote_(remote) {
   const Prefixes prefixes = prefixes_of(model.architecture->family, remote_);
   llm_ = find_prefix(has, "embed_tokens.weight", prefixes.llm);
   head_ =
@@ -229,10 +246,6 @@ StoredNames::StoredNames(const ModelSpec& model, const Has& has)
     second_ = std::make_shared<const StoredNames>(StoredNames(std::move(hears), prefix));
   }
 }
-
-StoredNames::StoredNames(const ModelSpec& model, bool of_opengvlab)
-    : StoredNames(model,
-                  [&](const std::string& name) { return !of_opengvlab || name != kTransformersClass; }) {}
 
 std::vector<StoredPart> StoredNames::parts(const std::string& tensor, std::int64_t rows,
                                            std::int64_t columns) const {

@@ -32,7 +32,8 @@ struct StoredPart {
 class StoredNames {
  public:
   /// Finds the folder's prefixes. has(name) must return whether the folder has the named tensor.
-  /// @throws Error (input) that names the missing tensor if a module is not found
+  /// @throws Error (input) that names the missing tensor if a module is not found, or the names of a tensor
+  /// that the folder has twice, with two prefixes
   StoredNames(const ModelSpec& model, const std::function<bool(const std::string&)>& has);
   /// Uses the names that transformers 4 and 5 write or, if `of_opengvlab`, those of OpenGVLab.
   explicit StoredNames(const ModelSpec& model, bool of_opengvlab = false);
@@ -42,6 +43,9 @@ class StoredNames {
   std::vector<StoredPart> parts(const std::string& tensor, std::int64_t rows, std::int64_t columns) const;
 
  private:
+  /// Finds the prefixes with `has`, or uses the first ones if it is empty.
+  StoredNames(const ModelSpec& model, const std::function<bool(const std::string&)>& has, bool remote);
+
   std::vector<StoredPart> llm(const std::string& rest, std::int64_t rows, std::int64_t columns) const;
   std::vector<StoredPart> encoder(const std::string& rest, std::int64_t rows, std::int64_t columns) const;
   std::vector<StoredPart> encoder_layer(const std::string& layer, const std::string& rest, std::int64_t rows,
