@@ -103,7 +103,7 @@ std::string text_of(const Compared& result, bool is_wide) {
                     is_wide ? *result.seeds : narrow_seeds(*result.seeds)) +
             paragraphs_text({std::string(kSeedsNote)});
   }
-  return text + result.assumptions.text();
+  return text + result.assumptions.terminal_text();
 }
 
 std::string page_of(const Values& values, const Provenance& made_by, const Compared& result) {

@@ -374,7 +374,7 @@ int run_plan(const Values& values) {
   };
   const auto text = [&] {
     return terminal_text(table) + reductions_text("gradient reductions of the best", reductions) +
-           block.text();
+           block.terminal_text();
   };
   print_result(format, text, json, table);
   if (format != Format::table && format != Format::json) say("{}", block.text());

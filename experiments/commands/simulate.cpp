@@ -93,7 +93,7 @@ void print_evaluation(Format format, const Evaluation& result, const RunTables& 
       all += explanation_text(*explanation) +
              reductions_text("gradient reductions", explanation->reductions) +
              sharing_text(explanation->sharing);
-    return all + assumptions.text();
+    return all + assumptions.terminal_text();
   };
   const auto json = [&] {
     nlohmann::ordered_json all = json_of(summary)[0];

@@ -125,6 +125,12 @@ std::string AssumptionBlock::text(std::size_t width) const {
   return text;
 }
 
+std::string AssumptionBlock::terminal_text() const {
+  constexpr std::size_t kMinWidth = 40;
+  const auto terminal = static_cast<std::size_t>(terminal_width());
+  return terminal == 0 ? text() : text(std::clamp(terminal, kMinWidth, kWidth));
+}
+
 std::string AssumptionBlock::html() const {
   if (all_.empty()) return "";
   return fmt::format("<h2>Assumed and chosen</h2>\n<div class='scroll'><pre>{}</pre></div>\n",

@@ -27,13 +27,17 @@ class AssumptionBlock {
   bool empty() const { return all_.empty(); }
 
   /// Returns the block as text, in lines of at most `width` characters; empty if there are no assumptions.
-  std::string text(std::size_t width = 118) const;
+  std::string text(std::size_t width = kWidth) const;
+  /// Returns the block as text, limited to the terminal's width if standard output is a terminal.
+  std::string terminal_text() const;
   /// Returns the block as a section of an HTML page.
   std::string html() const;
   /// Returns a JSON object that maps each topic to an array of objects with "text" and the figures.
   nlohmann::ordered_json json() const;
 
  private:
+  static constexpr std::size_t kWidth = 118;
+
   std::vector<Assumption> all_;
 };
 
