@@ -90,26 +90,42 @@ std::string describe_stack(const TransformerSpec& spec) {
                      spec.heads, spec.kv_heads, spec.head_dim);
 }
 
-std::int64_t parameters_of(const ModelSpec& model) {
+/// Parameters counts the numbers of a model's tensors.
+struct Parameters {
+  std::int64_t trained = 0;
+  std::int64_t computed = 0;  ///< tables of sinusoids, which are never trained
+};
+
+/// Returns "1 tensor is" or "3 tensors are".
+std::string tensors_are(std::size_t count) {
+  return fmt::format("{} {}", count, count == 1 ? "tensor is" : "tensors are");
+}
+
+Parameters parameters_of(const ModelSpec& model) {
   StagePlace place;
   place.stage.encoder_layers = model.encoder.layers;
   place.stage.connector = place.patches = model.encoder.layers > 0;
   place.stage.llm_layers = model.llm.layers;
   place.stage.embedding = place.stage.head = true;
-  std::int64_t sum = 0;
-  for (const Parameter& parameter : stage_parameter_list(model, place, 0)) sum += parameter.count();
-  return sum;
+  Parameters all;
+  for (const Parameter& parameter : stage_parameter_list(model, place, 0))
+    (parameter.frozen ? all.computed : all.trained) += parameter.count();
+  return all;
 }
 
-std::string describe_config(const ModelSpec& model, std::int64_t parameters) {
+std::string describe_config(const ModelSpec& model, const Parameters& parameters) {
   std::string text = fmt::format("{}: ", to_string(model.architecture->family));
   if (model.encoder.layers > 0) text += describe_stack(model.encoder) + "; ";
   if (model.second) text += describe_stack(model.second->encoder) + "; ";
-  return text +
-         fmt::format("LLM {}, vocabulary {}{}; {:.4g} million parameters; sequences of at most {} tokens",
-                     describe_stack(model.llm), model.llm.vocabulary,
-                     model.llm.tied_embeddings ? " (tied)" : "", static_cast<double>(parameters) / 1e6,
-                     model.max_tokens);
+  return text + fmt::format(
+                    "LLM {}, vocabulary {}{}; {:.4g} million parameters{}; sequences of at most {} tokens",
+                    describe_stack(model.llm), model.llm.vocabulary,
+                    model.llm.tied_embeddings ? " (tied)" : "", static_cast<double>(parameters.trained) / 1e6,
+                    parameters.computed > 0
+                        ? fmt::format(", and {:.4g} million numbers of fixed position tables",
+                                      static_cast<double>(parameters.computed) / 1e6)
+                        : "",
+                    model.max_tokens);
 }
 
 /// Reads config.json; nothing if it is rejected.
@@ -152,13 +168,13 @@ void check_weights(FolderCheck& check, const ModelSpec& model) {
     unused = weights.unused(model);
     both = files.hint_of_both();
     if (const std::vector<std::string> missing = weights.missing(model); !missing.empty()) {
-      refuse_input(check.folder(), "{} tensors are missing: {}{}", missing.size(), some_of(missing),
+      refuse_input(check.folder(), "{} missing: {}{}", tensors_are(missing.size()), some_of(missing),
                    files.hint_of_both());
     }
-    return fmt::format("{} tensors are read", files.names().size() - unused.size());
+    return tensors_are(files.names().size() - unused.size()) + " read";
   });
   if (!unused.empty())
-    check.note("weights", fmt::format("{} tensors are not read: {}", unused.size(), some_of(unused)));
+    check.note("weights", fmt::format("{} not read: {}", tensors_are(unused.size()), some_of(unused)));
   if (!both.empty()) check.note("weights", both.substr(2));  // without "; "
 }
 
@@ -317,12 +333,13 @@ int run_models_check(const Values& values) {
     });
     // AdamW in mixed precision: weights in bf16, gradients, master weights and two moments in f32.
     constexpr double kTrainedBytes = 2 + 4 * 4;
-    const double parameters = static_cast<double>(parameters_of(*model));
+    const Parameters of = parameters_of(*model);
+    const auto trained = static_cast<double>(of.trained);
     check.note(
         "memory",
         fmt::format("{:.3g} GB of weights in bf16; {:.3g} GB to train them with AdamW, divided over tp, pp "
                     "and, with ZeRO-1, dp ranks; activations come on top (dflop plan)",
-                    2 * parameters / 1e9, kTrainedBytes * parameters / 1e9));
+                    2 * (trained + static_cast<double>(of.computed)) / 1e9, kTrainedBytes * trained / 1e9));
     if (values.count("data") > 0) check_data(check, *model, values, cluster);
   }
   print_table(check.table(), read_format(values));

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -87,6 +88,38 @@ TEST_F(ModelsCheck, ComparesTokensWithTheTokenizer) {
     EXPECT_EQ(result.exit_code, 2);
     expect_has(findings(result)["tokenizer"], fmt::format("with id 17, as config.json's '{}' says", key));
   }
+}
+
+/// The sound encoder's table of 32 positions of 48 numbers is computed, not trained.
+TEST_F(ModelsCheck, CountsComputedTablesApart) {
+  const std::string found = findings(check(copy_of("qwen2-audio")))["config.json"];
+  expect_has(found, " million parameters, and 0.001536 million numbers of fixed position tables;");
+}
+
+/// transformers writes both "model." and "thinker.model." for Qwen2.5-Omni, but not into one file.
+TEST_F(ModelsCheck, RejectsWeightsOfTwoNames) {
+  const std::string folder = copy_of("llama3");
+  const std::string file = folder + "/model.safetensors";
+  // A second tensor with the same bytes: the header's length and text are rewritten.
+  const std::string bytes = testing::read_all(file);
+  std::uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), sizeof length);
+  json header = json::parse(bytes.substr(8, length));
+  const json tensor = header["model.embed_tokens.weight"];
+  const std::size_t size = bytes.size() - 8 - length;
+  const std::size_t own =
+      tensor["data_offsets"][1].get<std::size_t>() - tensor["data_offsets"][0].get<std::size_t>();
+  header["embed_tokens.weight"] = tensor;
+  header["embed_tokens.weight"]["data_offsets"] = {size, size + own};
+  std::string text = header.dump();
+  text.append((8 - text.size() % 8) % 8, ' ');
+  length = text.size();
+  testing::write_all(file, std::string(reinterpret_cast<const char*>(&length), sizeof length) + text +
+                               bytes.substr(bytes.size() - size) + std::string(own, '\0'));
+  expect_has(findings(check(folder))["weights"],
+             "rejected: " + folder +
+                 ": expected one tensor of 'model.embed_tokens.weight' and "
+                 "'embed_tokens.weight', found both");
 }
 
 TEST_F(ModelsCheck, NamesMissingTensors) {
