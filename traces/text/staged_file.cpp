@@ -56,10 +56,23 @@ PendingPath* remember_path(const std::string& path) {
   return nullptr;
 }
 
+bool says_signals = false;
+
+/// Prints "dflop: stopped by signal 2", with functions that a signal handler may call.
+void say_signal(int signal) {
+  std::array<char, 40> line{"dflop: stopped by signal "};
+  std::size_t size = std::strlen(line.data());
+  if (signal >= 10) line[size++] = static_cast<char>('0' + signal / 10);
+  line[size++] = static_cast<char>('0' + signal % 10);
+  line[size++] = '\n';
+  static_cast<void>(!::write(STDERR_FILENO, line.data(), size));
+}
+
 extern "C" void remove_temporaries_and_end(int signal) {
   for (const PendingPath& pending : pending_paths) {
     if (pending.state == PendingPath::set) ::unlink(pending.path.data());
   }
+  if (says_signals && signal != SIGPIPE) say_signal(signal);
   ::raise(signal);  // SA_RESETHAND has restored the default action
 }
 
@@ -252,7 +265,8 @@ void StagedFile::remove() {
   pending_ = nullptr;
 }
 
-void remove_temporaries_on_signals() {
+void remove_temporaries_on_signals(bool says_so) {
+  says_signals = says_so;
   struct sigaction action {};
   action.sa_handler = remove_temporaries_and_end;
   action.sa_flags = static_cast<int>(SA_RESETHAND);

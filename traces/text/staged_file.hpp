@@ -69,9 +69,10 @@ class StagedFile {
 };
 
 /// Makes SIGINT, SIGTERM, SIGHUP and SIGPIPE, unless they are ignored (as under nohup), remove the temporary
-/// files of all StagedFiles before they end the process. A file that grows too large (SIGXFSZ) becomes an
-/// Error (output) like other failures. Call it in main().
-void remove_temporaries_on_signals();
+/// files of all StagedFiles before they end the process. If `says_so`, a signal other than SIGPIPE also
+/// prints a line to standard error. A file that grows too large (SIGXFSZ) becomes an Error (output) like
+/// other failures. Call it in main().
+void remove_temporaries_on_signals(bool says_so = false);
 
 /// Waits until the names in a folder are on disk. Returns false on failure, and errno says why. Returns true
 /// on a file system that does not support this wait.
