@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <csignal>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "tests/cli/run.hpp"
+#include "tests/cli/running.hpp"
 
 namespace dflop {
 namespace plan_search_test {
@@ -294,6 +296,17 @@ TEST_F(PlanSearch, SeedsThatDoNotFitAreSaidToBe) {
       sandbox.run("plan " + kData +
                   "--model llava-ov-llama3-8b --cluster h100:1 --gbs 8 --planner dflop --seed-plans p.json"),
       {"--seed-plans", "planner search"});
+}
+
+/// Ctrl-C ends the command with a line that says so.
+TEST_F(PlanSearch, SaysThatASignalStopsIt) {
+  testing::Running run(
+      sandbox, {"plan", "--data", "traces/datasets/vision_mix.csv", "--model", "llava-ov-llama3-8b",
+                "--cluster", "a100-80g:64", "--gbs", "4096", "--iterations", "8", "--planner", "search"});
+  run.wait_until([&] { return run.has_threads(); });
+  run.send(SIGINT);
+  EXPECT_EQ(run.wait(), 128 + SIGINT);
+  EXPECT_NE(run.err().find("dflop: stopped by signal 2\n"), std::string::npos) << run.err();
 }
 
 }  // namespace plan_search_test

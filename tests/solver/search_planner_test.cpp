@@ -478,6 +478,12 @@ TEST(SearchPlanner, NamesTheOptionThatRulesOutAllPlans) {
   has(reason({.llm = {.tp = 2, .dp = 4}}),
       "need 8 GPUs, but there are 4; a plan may fit without --tp or --dp");
   has(reason({.llm = {.dp = 4}, .microbatches = 4}), "need 16 samples, but the global batch has 12");
+  SmallSearch chunks(3, 4, 2, 2, 12, 1, 1);
+  chunks.search.orders = {OrderKind::zb_v};
+  chunks.search.wish.llm.pp = 4;
+  has(SearchPlanner().plan(chunks.request()).infeasible_reason,
+      "--pipeline-schedule zb-v has 2 stages on each of 4 pipeline ranks, more than the 7 layers; a plan may fit "
+      "without --pp or --pipeline-schedule");
   // A rank without a pipeline holds all seven layers, 7,000 bytes; with four stages it holds two.
   has(reason({.llm = {.tp = 1, .pp = 1}, .encoder = {}, .microbatches = {}}, 3'000), "without --tp or --pp");
 }

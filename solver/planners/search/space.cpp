@@ -197,6 +197,11 @@ std::vector<int> SearchSpace::microbatches(const SearchShape& shape) const {
   return counts;
 }
 
+int SearchSpace::chunks_of(const OrderTraits& order) const {
+  if (order.chunks != OrderTraits::kSeveralChunks) return order.chunks;
+  return request_.options.chunks > 1 ? request_.options.chunks : kChunks;
+}
+
 std::vector<SearchVariant> SearchSpace::variants(const SearchShape& shape, int microbatches) const {
   std::vector<SearchVariant> variants;
   const bool one_rank = shape.layout == Layout::uniform && shape.llm.pp == 1;
@@ -223,10 +228,7 @@ std::vector<SearchVariant> SearchSpace::variants(const SearchShape& shape, int m
     if (order->has_chunks() && shape.llm.pp == 1 && !one_rank) continue;
     const bool is_wished = request_.search.wish.microbatches.has_value();
     if (order->in_rounds && !is_wished && microbatches % shape.llm.pp != 0) continue;
-    const bool several_chunks = order->chunks == OrderTraits::kSeveralChunks;
-    const int usual = request_.options.chunks > 1 ? request_.options.chunks : kChunks;
-    const int chunks = several_chunks ? usual : order->chunks;
-    add(order->kind, chunks);
+    add(order->kind, chunks_of(*order));
   }
   return variants;
 }
@@ -357,6 +359,17 @@ std::string broken_wish(const ModuleWish& wish, const char* prefix, const Cluste
 
 }  // namespace
 
+std::string SearchSpace::broken_order(int layers) const {
+  const std::vector<OrderKind>& orders = request_.search.orders;
+  if (orders.size() != 1 || !traits(orders.front()).has_chunks()) return "";
+  const int chunks = chunks_of(traits(orders.front()));
+  const int ranks = request_.search.wish.llm.pp.value_or(1);
+  if (std::int64_t{ranks} * chunks <= layers) return "";
+  return fmt::format(
+      "--pipeline-schedule {} has {} stages on each of {} pipeline rank{}, more than the {} layers",
+      to_string(orders.front()), chunks, ranks, ranks == 1 ? "" : "s", layers);
+}
+
 std::string SearchSpace::empty_reason() const {
   const PlanWish& wish = request_.search.wish;
   const ModelSpec& model = request_.model;
@@ -373,6 +386,7 @@ std::string SearchSpace::empty_reason() const {
                        *wish.microbatches, wish.llm.dp.value_or(1),
                        std::int64_t{*wish.microbatches} * wish.llm.dp.value_or(1), request_.gbs);
   }
+  if (const std::string broken = broken_order(layers); !broken.empty()) return broken;
   const auto any_of = [](const auto& list) { return list.empty() ? "any" : listed(names_of(list)); };
   std::string reason = "no plan on " + std::to_string(request_.cluster.gpus()) + " GPUs has layout " +
                        any_of(request_.search.layouts) + " and order " + any_of(request_.search.orders) +

@@ -102,6 +102,10 @@ class SearchSpace {
 
  private:
   bool splits(int encoder_tp, int llm_tp) const;
+  /// Returns the number of stages that each pipeline rank has in an order.
+  int chunks_of(const OrderTraits& order) const;
+  /// Returns why the only permitted order needs more layers than these; empty if it does not.
+  std::string broken_order(int layers) const;
   void add_disaggregated();
   std::vector<double> shares() const;
   void add_shared();
