@@ -47,6 +47,12 @@ void read(std::string_view text) {
   if (model.encoder.layers == 0) return;
   std::optional<std::string> settings;
   if (end != std::string_view::npos) settings = text.substr(end + kBetween.size());
+  if (const auto mel = second_processor(model, settings, "preprocessor_config.json")) {
+    for (const std::int64_t samples : {kMelHop, mel->chunk}) {
+      const MelSpectrum sound = mel_shape(samples, *mel);
+      require(sound.frames > 0 && sound.valid_frames <= sound.frames);
+    }
+  }
   PreprocessOptions options;
   options.rule = model.preprocess;
   options.media =
