@@ -73,9 +73,10 @@ MediumContent content_of(const ModelSpec& model, const MelOptions& options, cons
   std::int64_t longest = options.chunk;
   if (model.architecture->sound.part == 0) longest = std::min(longest, 2 * model.front().table * kMelHop);
   if (samples < kMin || samples > longest) {
-    throw UntakenLength{fmt::format("{}: expected a sound of {} to {} samples, which are {:.3g} s, found {}",
-                                    file.name, kMin, longest, static_cast<double>(longest) / kSoundRate,
-                                    samples)};
+    const auto seconds = [](std::int64_t count) { return static_cast<double>(count) / kSoundRate; };
+    throw UntakenLength{
+        fmt::format("{}: the model takes sounds of {:.3g} s to {:.4g} s, this one lasts {:.6g} s", file.name,
+                    seconds(kMin), seconds(longest), seconds(samples))};
   }
   const MelSpectrum mel =
       values ? log_mel(decode_sound(file.bytes, file.name), options) : mel_shape(samples, options);

@@ -240,8 +240,10 @@ TEST_F(OmniData, AFileOfAnotherKindThanItsPlaceholderIsRejected) {
     open(R"({"audios": ["photo.jpg"], "messages": [{"role": "user", "content": "<audio>?"}, )"
          R"({"role": "assistant", "content": "x"}]})");
   });
-  EXPECT_NE(refusal.find("medium 0: expected a sound, as the placeholder in the text says, found a picture"),
-            std::string::npos)
+  EXPECT_NE(
+      refusal.find(
+          "list.jsonl: line 1: medium 0: expected a sound, as the placeholder in the text says, found a picture"),
+      std::string::npos)
       << refusal;
 }
 
