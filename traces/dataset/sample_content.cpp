@@ -12,11 +12,11 @@ namespace {
 /// A SampleBuilder walks through a sample's tokens and builds its content.
 class SampleBuilder {
  public:
-  SampleBuilder(const ModelSpec& model, std::string sample, std::span<const MediumContent> media)
+  SampleBuilder(const ModelSpec& model, std::string place, std::span<const MediumContent> media)
       : architecture_(*model.architecture),
         two_encoders_(model.second.has_value()),
         axes_(model.llm.layer_form().rotary ? model.llm.layer_form().rotary->axes() : 0),
-        place_("sample '" + std::move(sample) + "'"),
+        place_(std::move(place)),
         media_(media) {}
 
   SampleContent build(std::span<const std::int32_t> ids, std::span<const std::int32_t> labels) {
@@ -144,10 +144,10 @@ std::int64_t attention_pairs(const ModelSpec& model, const EncoderSequence& sequ
 
 }  // namespace
 
-SampleContent make_content(const ModelSpec& model, const std::string& sample,
+SampleContent make_content(const ModelSpec& model, const std::string& place,
                            std::span<const std::int32_t> ids, std::span<const std::int32_t> labels,
                            std::span<const MediumContent> media) {
-  return SampleBuilder(model, sample, media).build(ids, labels);
+  return SampleBuilder(model, place, media).build(ids, labels);
 }
 
 Sample shape_of(const ModelSpec& model, const std::string& id, const SampleContent& content) {

@@ -24,9 +24,9 @@ struct SampleContent {
 /// Combines a sample's tokens and media. `ids` contains runs of the model's media tokens, one run per medium
 /// in the order of `media`, with as many tokens as the medium has. `labels` holds each token's id if the loss
 /// covers the token, else a negative number.
-/// @throws Error (input) that names the sample if the runs do not match the media, or the labels do not match
+/// @throws Error (input) that names `place` if the runs do not match the media, or the labels do not match
 /// the ids
-SampleContent make_content(const ModelSpec& model, const std::string& sample,
+SampleContent make_content(const ModelSpec& model, const std::string& place,
                            std::span<const std::int32_t> ids, std::span<const std::int32_t> labels,
                            std::span<const MediumContent> media);
 

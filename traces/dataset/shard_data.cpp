@@ -259,7 +259,7 @@ SampleContent ShardData::make(std::size_t sample, Depth depth, WordCache& cache,
   for (std::size_t i = 0; i < labels.size(); ++i) {
     if (tokens.is_trained[i] != 0) labels[i] = tokens.ids[i];
   }
-  return make_content(model_, source_->key(sample), tokens.ids, labels, media);
+  return make_content(model_, where, tokens.ids, labels, media);
 }
 
 std::unique_ptr<WordCache> ShardData::take_cache() const {

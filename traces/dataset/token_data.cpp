@@ -109,7 +109,7 @@ SampleContent TokenData::read(const std::string& id, bool /*values*/) const {
   }
   const std::int32_t last = ids.back();  // only a target
   ids.pop_back();
-  SampleContent content = make_content(model_, id, ids, ids, {});
+  SampleContent content = make_content(model_, "sample '" + id + "'", ids, ids, {});
   content.tokens.targets.back() = last;
   return content;
 }
