@@ -196,6 +196,17 @@ const Refusal kRefusals[] = {
      "rope_scaling",
      {"three parts that add up to 64 pairs"}},
     {"qwen2.5-vl-7b", "/rope_scaling/mrope_section", "", "rope_scaling", {"mrope_section", "missing"}},
+    // Null, which transformers' classes reject
+    {"qwen2.5-omni-7b",
+     "/thinker_config/audio_config/n_window",
+     "null",
+     "audio_config.n_window",
+     {"a whole number", "found null"}},
+    {"qwen2.5-omni-7b", "/thinker_config/seconds_per_chunk", "null", "seconds_per_chunk", {"found null"}},
+    {"qwen2.5-7b", "/rms_norm_eps", "null", "rms_norm_eps", {"found null"}},
+    // A part that is missing
+    {"qwen2.5-omni-7b", "/thinker_config/text_config", "", "text_config", {"expected this key, found none"}},
+    {"llava-1.5-7b", "/text_config", "", "text_config", {"expected this key, found none"}},
     // Tokens around media, below the vocabulary's 152,064
     {"qwen2.5-vl-7b",
      "/vision_start_token_id",
@@ -610,6 +621,13 @@ TEST(HuggingFace, DefaultsAreTheClasses) {
   const ModelSpec model = read(config);
   EXPECT_EQ(model.llm.layers, 80);
   EXPECT_EQ(model.llm.kv_heads, 8);
+}
+
+/// For num_key_value_heads, null means as many as heads. The default of Qwen2-VL for a missing key is 8.
+TEST(HuggingFace, NullKeyValueHeadsAreAllHeads) {
+  json config = config_of("qwen2-vl-7b");
+  config["num_key_value_heads"] = nullptr;
+  EXPECT_EQ(read(config).llm.kv_heads, 28);
 }
 
 }  // namespace hugging_face_test

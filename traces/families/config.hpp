@@ -39,7 +39,8 @@ struct ConfigUse {
   std::map<std::string, std::string> defaults;
 };
 
-/// A Config is an object of a config.json; missing keys have defaults.
+/// A Config is an object of a config.json; missing keys have defaults. Null counts as missing for objects,
+/// words and flags, but transformers accepts it for few sizes and numbers.
 class Config {
  public:
   /// `use` must outlive it. `path` is the object's place, such as "text_config.".
@@ -56,11 +57,15 @@ class Config {
   Config object(std::string_view key) const { return {at(key), *use_, path_ + std::string(key) + '.'}; }
 
   int size(std::string_view key, std::optional<int> absent = {}, int most = kMaxConfigSize) const {
-    if (!has(key) && absent) return defaulted(key, *absent);
+    if (!json_.has(key) && absent) return defaulted(key, *absent);
     return at(key).integer(1, most);
   }
+  /// Returns size(), or `null` for null, which the class allows for this key.
+  int size_or_null(std::string_view key, int absent, int null, int most) const {
+    return json_.has(key) && !has(key) ? defaulted(key, null) : size(key, absent, most);
+  }
   double number(std::string_view key, double absent) const {
-    return has(key) ? at(key).number_in(1e-12, 1e12) : defaulted(key, absent);
+    return json_.has(key) ? at(key).number_in(1e-12, 1e12) : defaulted(key, absent);
   }
   bool flag(std::string_view key, bool absent) const { return has(key) ? at(key).boolean() : absent; }
   std::string text(std::string_view key, const std::string& absent) const {

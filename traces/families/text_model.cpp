@@ -53,7 +53,9 @@ struct RotaryConfig {
   int head_dim;
   double base;
 
-  double number(std::string_view key, double absent) const { return rope.number(key, absent); }
+  double number(std::string_view key, double absent) const {
+    return rope.has(key) ? rope.number(key, absent) : absent;  // null is as missing in modeling_rope_utils.py
+  }
   double required(std::string_view key) const {
     if (!rope.has(key)) rope.at(key);  // throws that it is missing
     return rope.number(key, 0);
@@ -243,8 +245,8 @@ TransformerSpec read_text(const Config& config, std::string_view model_type) {
   spec.hidden = config.size("hidden_size", kind.hidden, kMaxConfigWidth);
   spec.ffn = config.size("intermediate_size", kind.ffn, kMaxConfigWidth);
   spec.heads = config.size("num_attention_heads", kind.heads, kMaxConfigHeads);
-  spec.kv_heads =
-      config.size("num_key_value_heads", kind.kv_heads > 0 ? kind.kv_heads : spec.heads, kMaxConfigHeads);
+  spec.kv_heads = config.size_or_null("num_key_value_heads", kind.kv_heads > 0 ? kind.kv_heads : spec.heads,
+                                      spec.heads, kMaxConfigHeads);
   spec.vocabulary = config.size("vocab_size", kind.vocabulary);
   if (spec.heads % spec.kv_heads != 0) {
     config.at("num_key_value_heads").refuse_type("a divisor of the {} heads", spec.heads);
@@ -256,8 +258,9 @@ TransformerSpec read_text(const Config& config, std::string_view model_type) {
   if (divides && spec.hidden / spec.heads > kMaxConfigHeadDim) {
     config.at("num_attention_heads").refuse_type("heads of a width of at most {}", kMaxConfigHeadDim);
   }
-  spec.head_dim = config.size("head_dim", kind.head_dim > 0 ? kind.head_dim : spec.hidden / spec.heads,
-                              kMaxConfigHeadDim);
+  spec.head_dim = kind.head_dim > 0 ? config.size("head_dim", kind.head_dim, kMaxConfigHeadDim)
+                                    : config.size_or_null("head_dim", spec.hidden / spec.heads,
+                                                          spec.hidden / spec.heads, kMaxConfigHeadDim);
   spec.gated_mlp = spec.causal = true;
   spec.logits_at_once = kLogitsAtOnce;
   spec.form = read_form(config, kind, spec.head_dim);
@@ -265,7 +268,10 @@ TransformerSpec read_text(const Config& config, std::string_view model_type) {
 }
 
 TransformerSpec read_inner_text(const Config& root, std::string_view absent) {
-  if (!root.has("text_config")) return read_text(root, absent);
+  if (!root.has("text_config")) {
+    const bool is_inside = root.has("hidden_size") || root.has("num_hidden_layers");  // as in older files
+    return read_text(is_inside ? root : root.object("text_config"), absent);          // which is missing
+  }
   const Config config = root.object("text_config");
   return read_text(config, config.text("model_type", std::string(absent)));
 }
