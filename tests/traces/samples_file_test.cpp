@@ -58,6 +58,16 @@ TEST(SamplesFile, ErrorsNameTheirPlace) {
           R"({"id":"a","modality":"image","encoder_sequences":[[1,4,16]],"encoder_output_tokens":9,"llm_tokens":7})")
           .find("at most the 7 LLM tokens"),
       std::string::npos);
+  EXPECT_NE(
+      message(
+          R"({"id":"a","modality":"video","encoder_sequences":[],"encoder_output_tokens":0,"llm_tokens":7})")
+          .find("samples[0].encoder_sequences': expected at least one group in a sample of modality video"),
+      std::string::npos);
+  EXPECT_NE(
+      message(
+          R"({"id":"a","modality":"image","encoder_sequences":[[1,4,16]],"encoder_output_tokens":0,"llm_tokens":7})")
+          .find("encoder_output_tokens': expected at least 1 with encoder sequences"),
+      std::string::npos);
   EXPECT_NE(message(R"({"id":"a","modality":"text"})").find("encoder_sequences"), std::string::npos);
   EXPECT_NE(
       message(

@@ -64,6 +64,13 @@ void check_data_sample(const JsonValue& json, const Sample& sample) {
   if (sample.llm_tokens > kMaxDataTokens) {
     json.at("llm_tokens").refuse_type("at most {} tokens of a sample of a data set", kMaxDataTokens);
   }
+  if (sample.modality != Modality::text && sample.encoder_sequences.empty()) {
+    json.at("encoder_sequences")
+        .refuse_type("at least one group in a sample of modality {}", to_string(sample.modality));
+  }
+  if (!sample.encoder_sequences.empty() && sample.llm_tokens > 0 && sample.encoder_output_tokens == 0) {
+    json.at("encoder_output_tokens").refuse_type("at least 1 with encoder sequences");
+  }
   const Workload encoder = sample.encoder();
   const auto pairs = static_cast<double>(std::max(encoder.attention_pairs, encoder.second.attention_pairs));
   if (pairs > kMaxDataPairs) {
