@@ -70,7 +70,9 @@ TEST(TwoEncoders, StageCostsAddUpOnTheStageWithTheConnectors) {
       if (hears) sum += second.compute(op, own, work.of_second());
       EXPECT_NEAR(cost.compute(op, stage, work).count(), sum.count(), 1e-12 * sum.count());
       EXPECT_GE(cost.workspace(op, stage, work), first.workspace(op, stage, work));
-      if (hears) EXPECT_GE(cost.workspace(op, stage, work), second.workspace(op, own, work.of_second()));
+      if (hears) {
+        EXPECT_GE(cost.workspace(op, stage, work), second.workspace(op, own, work.of_second()));
+      }
       if (hears && op == Op::backward_input) {  // the second encoder's rebuilt layers stay
         const Bytes rebuilt =
             second.split_activation(own, work.of_second()) - second.activation(own, work.of_second());
