@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "core/error.hpp"
 #include "costmodel/profiled/profiled.hpp"
 #include "experiments/presets/presets.hpp"
 #include "experiments/studies/named_profile.hpp"

@@ -16,7 +16,7 @@ using testing::Sandbox;
 
 const std::string kTarget =
     "--data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --cluster a100-80g-vtrain:2 --gbs 64 "
-    "--iterations 1 ";
+    "--iterations 1 --max-tokens 4096 ";
 
 /// Plans with these options and returns the plan file.
 json plan_with(const std::string& options) {

@@ -116,7 +116,7 @@ TEST(PublishedProfile, CombinesTheThroughputOfTheLlm) {
   model.encoder.hidden = 2;
   model.connector = {{2, 4}, 2};
   model.llm = small_llm();
-  model.llm.hidden = 4'000'000;  // so that throughput has digits to keep
+  model.llm.hidden = 20'000'000;  // so that throughput has digits to keep
   const auto rounded = [](double value) { return std::round(100 * value) / 100; };
   const auto attention = [&](double tokens, double ms) {
     return rounded(1000 * attention_tflop(model.llm, tokens, 4) / ms);

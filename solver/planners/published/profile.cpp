@@ -13,12 +13,14 @@ namespace {
 constexpr double kTera = 1e12;
 constexpr double kRecomputed = 4.0 / 3;  // forward, recomputation and backward over forward and backward
 
-/// Rounds to 0.01. Values below 0.05, which only tiny models or very fast modules have, stay as they are:
-/// rounding would change them by more than a tenth or make them zero, by which the released code divides.
-double hundredths(double value) {
-  constexpr double kLeastRounded = 0.05;
-  return value < kLeastRounded ? value : std::nearbyint(value * 100) / 100;
+/// Rounds to 0.01. Values below `least` stay as they are: rounding would change them much, or make them zero,
+/// by which the released code divides.
+double hundredths(double value, double least) {
+  return value < least ? value : std::nearbyint(value * 100) / 100;
 }
+
+constexpr double kLeastRoundedTime = 0.05;     // ms
+constexpr double kLeastRoundedThroughput = 1;  // TFLOP/s; only tiny models are slower
 
 double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
@@ -30,7 +32,10 @@ Curve throughput_curve(const std::vector<TimeRow>& rows, const std::vector<doubl
   std::vector<double> y;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     x.push_back(static_cast<double>(rows[i].units));
-    y.push_back(hundredths(tflop[i] / (rows[i].milliseconds * rows[i].tp) * 1000));
+    // Attention may take no time if launches of kernels hide it. The released code divides by zero.
+    const double time = rows[i].milliseconds * rows[i].tp;
+    const double throughput = time > 0 ? tflop[i] / time * 1000 : 0;
+    y.push_back(hundredths(throughput, kLeastRoundedThroughput));
   }
   return {std::move(x), std::move(y)};
 }
@@ -90,8 +95,8 @@ Curve llm_throughput(const TransformerSpec& llm, const PublishedTables& tables, 
     const auto tokens = static_cast<double>(full[i].units);
     core_tflop.push_back(attention_tflop(llm, tokens, full[i].layers));
     linear_tflop.push_back(llm_tflop(llm, tokens, full[i].layers) - core_tflop.back());
-    full[i].milliseconds = hundredths(full[i].milliseconds - linear[i].milliseconds);
-    linear[i].milliseconds = hundredths(linear[i].milliseconds);
+    full[i].milliseconds = hundredths(full[i].milliseconds - linear[i].milliseconds, kLeastRoundedTime);
+    linear[i].milliseconds = hundredths(linear[i].milliseconds, kLeastRoundedTime);
   }
   const Curve of_attention = throughput_curve(full, core_tflop);
   const Curve of_linear = throughput_curve(linear, linear_tflop);

@@ -83,9 +83,9 @@ double llm_tflop(const TransformerSpec& llm, double tokens, int layers);
 double attention_tflop(const TransformerSpec& llm, double tokens, int layers);
 
 /// Reads tables as the released optimizer does, with its rounding: times of the LLM to 0.01 ms, throughput to
-/// 0.01 TFLOP/s, but values below 0.05 not at all. For the LLM, it combines the throughput of its linear
-/// layers and of its attention (the mean over the data), weighted by their fractions of the data's FLOP.
-/// Memory is a line through two numbers of layers.
+/// 0.01 TFLOP/s, but times below 0.05 ms and throughput below 1 TFLOP/s not at all. For the LLM, it combines
+/// the throughput of its linear layers and of its attention (the mean over the data), weighted by their
+/// fractions of the data's FLOP. Memory is a line through two numbers of layers.
 PublishedProfile published_profile(const PublishedTables& tables, const ModelSpec& model);
 
 }  // namespace dflop
