@@ -141,7 +141,7 @@ TEST(Compare, ReportSaysHowToMakeIt) {
   const std::string options =
       "--cluster a100-80g-vtrain:1 --data traces/datasets/vision_mix.csv --gbs 16 --iterations 1 --model "
       "llava-ov-llama3-8b "
-      "--no-zero1 --recompute selective --systems dflop";
+      "--no-zero1 --recompute selective --max-tokens 4096 --systems dflop";
   ASSERT_EQ(sandbox.run("compare --out o " + options).exit_code, 0);
   EXPECT_NE(
       testing::read_all(sandbox.path("o/report.html")).find("command   dflop compare --out o " + options),

@@ -16,7 +16,7 @@ using testing::Sandbox;
 
 const std::string kTarget =
     "--data traces/datasets/vision_mix.csv --model llava-ov-llama3-8b --cluster a100-80g-vtrain:2 --gbs 64 "
-    "--iterations 1 --max-tokens 4096 ";
+    "--iterations 1 ";
 
 /// Plans with these options and returns the plan file.
 json plan_with(const std::string& options) {
@@ -69,7 +69,7 @@ TEST(Setting, AnOptionOverridesIt) {
     SCOPED_TRACE(part.option);
     json expected = kPublished;
     expected.update(part.changed);
-    expect_keys(plan_with("--planner dflop --setting published " + part.option), expected);
+    expect_keys(plan_with("--planner dflop --max-tokens 4096 --setting published " + part.option), expected);
   }
   const json alone = plan_with("--optimizer-states bf16 --reshard hub --no-zero1 --no-sequence-parallel");
   expect_keys(alone, {{"optimizer_states", "bf16"},
