@@ -5,7 +5,8 @@
 // to three B-frames between others. cut.mp4 has packets of open-groups.mp4 (-ss 0.3 -t 0.8 -c copy): 29, of
 // which its edit list shows 21. frames.flv (H.264) and frames.avi (MJPEG) have the first 6 frames of
 // closed-groups.mp4. uneven.mp4 has 10 frames, whose packets last 14/24 s together: the first 4 are 1/24 s
-// apart, the others 2/24 s. FFmpeg 5.1 wrote all.
+// apart, the others 2/24 s. colors.mp4 (H.264, BT.709, full range) has 2 frames of the color (192, 48, 32),
+// and sizes.h264 2 frames of 32 x 24 and then 2 of 48 x 24 pixels. FFmpeg 5.1 wrote all.
 #include "traces/media/video.hpp"
 
 #include <gtest/gtest.h>
@@ -90,6 +91,50 @@ TEST(Video, FramesAreTurnedUpright) {
     EXPECT_NEAR(color[0], red, 5) << y;
     EXPECT_NEAR(color[1], 80, 5) << y;
   }
+}
+
+/// The rotation of frames.mp4 is the matrix (0 -1; 1 0) in its header. With (0 1; -1 0) the left half is at
+/// the top, and with (-1 0; 0 -1) at the right.
+TEST(Video, RotationsAreQuarterTurns) {
+  if (!reads_video_files()) GTEST_SKIP() << "built without FFmpeg";
+  const std::string path = ::testing::TempDir() + "dflop-turned-video";
+  const std::string bytes = read_text_file(golden_io("frames.mp4"));
+  const std::string zero(4, '\0');
+  const std::string one("\0\1\0\0", 4);
+  const std::string minus("\xFF\xFF\0\0", 4);
+  const std::size_t matrix = bytes.find("tkhd") + 44;
+  ASSERT_EQ(bytes.substr(matrix, 20), zero + minus + zero + one + zero);
+  const auto frame_with = [&](const std::string& numbers_of_matrix) {
+    std::string turned = bytes;
+    write_file_atomically(path, turned.replace(matrix, 20, numbers_of_matrix));
+    RgbImage frame = Video(path).decode({4})[0];
+    std::remove(path.c_str());
+    return frame;
+  };
+  const RgbImage quarter = frame_with(zero + one + zero + minus + zero);
+  EXPECT_EQ(quarter.size, (ImageSize{24, 32}));
+  EXPECT_NEAR(color_at(quarter, 12, 2)[0], 90, 5);
+  EXPECT_NEAR(color_at(quarter, 12, 29)[0], 80, 5);
+  const RgbImage half = frame_with(minus + zero + zero + zero + minus);
+  EXPECT_EQ(half.size, (ImageSize{32, 24}));
+  EXPECT_NEAR(color_at(half, 2, 12)[0], 80, 5);
+  EXPECT_NEAR(color_at(half, 29, 12)[0], 90, 5);
+}
+
+/// With BT.601's matrix or a limited range, red or green would differ by over 8.
+TEST(Video, ColorsFollowTheFilesColorSpace) {
+  if (!reads_video_files()) GTEST_SKIP() << "built without FFmpeg";
+  const std::array<int, 3> color = color_at(Video(golden_io("colors.mp4")).decode({1})[0], 16, 12);
+  EXPECT_NEAR(color[0], 192, 3);
+  EXPECT_NEAR(color[1], 48, 3);
+  EXPECT_NEAR(color[2], 32, 3);
+}
+
+TEST(Video, FramesOfOtherSizesAreRejected) {
+  if (!reads_video_files()) GTEST_SKIP() << "built without FFmpeg";
+  const Video video(golden_io("sizes.h264"));
+  EXPECT_EQ(video.decode({0, 1}).size(), 2U);
+  expect_refused([&] { video.decode({0, 3}); }, "v", {"frame 3", "expected 32x24", "found 48x24"});
 }
 
 TEST(Video, PartOfAFileIsAVideo) {
