@@ -23,6 +23,19 @@ TransformerSpec small_llm() {
   return llm;
 }
 
+/// A model that the released code does not plan: an encoder of 6 layers, hidden size 2 and MLP width 6, and a
+/// connector of one layer from 2 to 4 wide over pairs of tokens.
+ModelSpec other_model() {
+  ModelSpec model;
+  model.preprocess = "qwen2.5-vl";
+  model.encoder.layers = 6;
+  model.encoder.hidden = 2;
+  model.encoder.ffn = 6;
+  model.connector = {{2, 4}, 2};
+  model.llm = small_llm();
+  return model;
+}
+
 // Three tokens. Forward of a layer: Q, output, and K and V with heads / kv_heads = 4 in place of the one KV
 // head: 2 x 3 x 4² x (1 + 1 + 2 x 4 / 4) = 384; MLP 2 x 3 x 4 x 3 x 8 = 576; attention, halved by the causal
 // mask, 4 x 3² x 4 / 2 = 72. Head 2 x 3 x 4 x 10 = 240. A pass is 4 forwards.
@@ -54,17 +67,10 @@ TEST(PublishedProfile, CountsFlopOfTheEncoderAsTheReleasedCode) {
       4 * (longer + 2.0 * 2 * 3 * 448 * 448 + (2.0 * 1024 * 8 + 2.0 * 1024 * 16) * 4 / 3) / 1e12);
 }
 
-/// Other models have tiles of the data's length, and the connector of their own: here one layer from 2 to 4
-/// wide over pairs of tokens. A layer over 10 tokens: 8 x 4 x 10 + 4 x 100 x 2 + 4 x 10 x 12 = 1600; the
-/// connector: 2 x 2 x 4 x 10 / 2 = 80.
+// Other models have tiles of the data's length and their own connector. An encoder layer over 10 tokens: 8 x
+// 4 x 10 + 4 x 100 x 2 + 4 x 10 x 12 = 1600; the connector: 2 x 2 x 4 x 10 / 2 = 80.
 TEST(PublishedProfile, CountsTilesOfTheDataForOtherModels) {
-  ModelSpec model;
-  model.preprocess = "qwen2.5-vl";
-  model.encoder.hidden = 2;
-  model.encoder.ffn = 6;
-  model.llm.hidden = 4;
-  model.connector = {{2, 4}, 2};
-  EXPECT_DOUBLE_EQ(encoder_tflop(model, 10, 1, 1), 4 * (1600 + 80 * 4.0 / 3) / 1e12);
+  EXPECT_DOUBLE_EQ(encoder_tflop(other_model(), 10, 1, 1), 4 * (1600 + 80 * 4.0 / 3) / 1e12);
 }
 
 /// One tp, and data of two samples.
@@ -86,13 +92,7 @@ PublishedTables tables_of(const ModelSpec& model) {
 // 4: 2 + 2 for each layer. Activations of 2 tiles take 5 and 3 GiB: 1 + 0.5 for each layer, half of it for
 // each tile. The data has 2 tiles in the mean and at most 3.
 TEST(PublishedProfile, ReadsTheEncoderTables) {
-  ModelSpec model;
-  model.preprocess = "qwen2.5-vl";
-  model.encoder.layers = 6;
-  model.encoder.hidden = 2;
-  model.encoder.ffn = 6;
-  model.connector = {{2, 4}, 2};
-  model.llm = small_llm();
+  const ModelSpec model = other_model();
   const ModuleTables encoder = published_profile(tables_of(model), model).encoder;
   EXPECT_EQ(encoder.layers, 6);
   EXPECT_DOUBLE_EQ(encoder.mean_units, 2);
@@ -108,14 +108,11 @@ TEST(PublishedProfile, ReadsTheEncoderTables) {
 }
 
 // The LLM's attention takes 1.02 (of 1.015) and 2.00 (of 2.003) ms, its linear layers 2.00 and 3.00 ms. The
-// throughput at 2 tokens is that of the linear layers there, weighted with their fraction of the data's FLOP,
-// plus the mean throughput of attention at 2 and at 4 tokens with the rest of the weight.
+// throughput at 2 tokens is a weighted mean of two figures: the throughput of the linear layers at 2 tokens,
+// and the mean throughput of attention at 2 and at 4 tokens. The weights are the fractions of the data's
+// FLOP.
 TEST(PublishedProfile, CombinesTheThroughputOfTheLlm) {
-  ModelSpec model;
-  model.preprocess = "qwen2.5-vl";
-  model.encoder.hidden = 2;
-  model.connector = {{2, 4}, 2};
-  model.llm = small_llm();
+  ModelSpec model = other_model();
   model.llm.hidden = 20'000'000;  // so that throughput has digits to keep
   const auto rounded = [](double value) { return std::round(100 * value) / 100; };
   const auto attention = [&](double tokens, double ms) {
@@ -137,13 +134,7 @@ TEST(PublishedProfile, CombinesTheThroughputOfTheLlm) {
 
 // A throughput of 0.0004 TFLOP/s is not rounded to zero.
 TEST(PublishedProfile, KeepsThroughputThatWouldRoundToZero) {
-  ModelSpec model;
-  model.preprocess = "qwen2.5-vl";
-  model.encoder.layers = 6;
-  model.encoder.hidden = 2;
-  model.encoder.ffn = 6;
-  model.connector = {{2, 4}, 2};
-  model.llm = small_llm();
+  const ModelSpec model = other_model();
   PublishedTables tables = tables_of(model);
   tables.encoder_times[0].milliseconds = 1000 * encoder_tflop(model, 10, 1, 1) / 0.0004;
   const ModuleTables encoder = published_profile(tables, model).encoder;

@@ -373,8 +373,7 @@ VideoShape video_shape(const VideoFile& video) {
 
 void decode_video(const VideoFile& video, std::span<const std::int64_t> frames,
                   const std::function<void(RgbImage)>& take) {
-  // Reading the packets of a file takes a hundredth of the time that decoding takes.
-  constexpr std::int64_t kSparse = 8;
+  constexpr std::int64_t kSparse = 8;  // of so many frames, one is taken: worth reading all packets first
   std::size_t taken = 0;
   if (!frames.empty() && frames.back() / std::ssize(frames) >= kSparse) {
     std::vector<FramePlace> places;
@@ -384,7 +383,7 @@ void decode_video(const VideoFile& video, std::span<const std::int64_t> frames,
     }
     if (!places.empty()) taken = VideoReader(video).decode_at(places, take);
   }
-  VideoReader(video).decode(frames.subspan(taken), take);
+  if (taken < frames.size()) VideoReader(video).decode(frames.subspan(taken), take);
 }
 
 bool reads_video_files() {

@@ -37,8 +37,8 @@ struct VideoFile {
 /// frame rate, or with frames of more than kMaxPixels; and if dflop was built without FFmpeg
 VideoShape video_shape(const VideoFile& video);
 
-/// Passes the frames with these numbers to `take`, in order. If that skips more than half of the frames, it
-/// decodes only from the key frame before each of them, else from the beginning; both give the same frames.
+/// Passes the frames with these numbers to `take`, in order. If they are far apart, it decodes only from the
+/// key frame before each of them, else from the beginning; both give the same frames.
 /// Colors follow the file's color space, BT.601 if it names none.
 /// @param frames  increasing, from 0
 /// @throws Error (input) with name and frame for a frame that cannot be decoded or has another size than the

@@ -11,12 +11,17 @@ namespace dflop {
 namespace {
 
 constexpr Habit kHabits[] = {
-    {"megatron-tuned", "no habit"},
-    {"megatron-padded", "microbatches of 4 samples, padded to the longest", true},
-    {"megatron-no-zero1", "no distributed optimizer", false, true},
-    {"megatron-recomputed", "full recomputation", false, false, true},
-    {"megatron-encoder-alone", "only the encoder on the first stage", false, false, false, true},
-    {"megatron-as-run", "all four habits", true, true, true, true},
+    {.name = "megatron-tuned", .what = "no habit"},
+    {.name = "megatron-padded", .what = "microbatches of 4 samples, padded to the longest", .pads = true},
+    {.name = "megatron-no-zero1", .what = "no distributed optimizer", .keeps_states = true},
+    {.name = "megatron-recomputed", .what = "full recomputation", .recomputes = true},
+    {.name = "megatron-encoder-alone", .what = "only the encoder on the first stage", .encoder_alone = true},
+    {.name = "megatron-as-run",
+     .what = "all four habits",
+     .pads = true,
+     .keeps_states = true,
+     .recomputes = true,
+     .encoder_alone = true},
 };
 
 bool has_encoder_alone(const Plan& plan) {

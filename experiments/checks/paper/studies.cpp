@@ -488,17 +488,17 @@ std::string habit_reason(const CellResult& cell) {
 }
 
 std::vector<Claim> habit_claims(std::span<const CellResult> cells) {
+  std::vector<std::string> reasons;
+  for (const CellResult& cell : cells) reasons.push_back(habit_reason(cell));
+  const std::string reason = fmt::format("{}", fmt::join(reasons, ". "));
   std::vector<Claim> claims;
   constexpr std::array<Rival, 2> kRuns = {
       {{{"megatron-tuned", "megatron-tuned"}, "Megatron-LM, tuned"},
        {{"megatron-as-run", "megatron-as-run"}, "Megatron-LM with all habits"}}};
   for (const Rival& rival : kRuns) {
     const Gains gains(cells, rival.names);
-    std::vector<std::string> reasons;
-    for (const CellResult& cell : cells) reasons.push_back(habit_reason(cell));
     claims.push_back({fmt::format("Throughput relative to {}", rival.text), "1.2 to 3.6", gains.text(),
-                      verdict(gains.all_at_least(1.2), gains.any_at_least(1.2)),
-                      fmt::format("{}", fmt::join(reasons, ". "))});
+                      verdict(gains.all_at_least(1.2), gains.any_at_least(1.2)), reason});
   }
   return claims;
 }

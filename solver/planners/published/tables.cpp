@@ -42,27 +42,22 @@ double milliseconds(const PlanRequest& request, const Stage& stage, const Work& 
   return 1000 * request.cost.both_passes(stage, work).count();
 }
 
-/// Returns the most memory during the forward of a stage, in bytes, without the vocabulary head.
-double layers_peak(const CostModel& cost, Stage stage, const Work& work) {
-  stage.head = false;
-  // Without work, a cost model may still count what its training code holds at all times.
-  const Bytes workspace{cost.workspace(Op::forward, stage, work).count -
-                        cost.workspace(Op::forward, stage, {}).count};
-  return static_cast<double>(cost.activation(stage, work).count + workspace.count);
-}
-
-/// Returns the most memory during the loss, in bytes: what the layers keep, the input of the last norm and of
-/// the head's product, and the loss itself.
-double loss_peak(const PlanRequest& request, Stage stage, const Work& work) {
+/// Returns the most memory of one rank during forward and loss, in bytes.
+double forward_peak(const PlanRequest& request, Stage stage, const Work& work) {
   constexpr double kLossBytes = 4;
   stage.head = false;
+  // Without work, a cost model may still count what its training code holds at all times.
+  const std::int64_t passing = request.cost.workspace(Op::forward, stage, work).count -
+                               request.cost.workspace(Op::forward, stage, {}).count;
+  // The head keeps the inputs of its norm and of its product.
   const TransformerSpec& llm = request.model.llm;
+  const double loss = static_cast<double>(work.llm.tokens) *
+                      (2.0 * kBf16Bytes * llm.hidden + kLossBytes * static_cast<double>(llm.vocabulary));
   return static_cast<double>(request.cost.activation(stage, work).count) +
-         static_cast<double>(work.llm.tokens) *
-             (2.0 * kBf16Bytes * llm.hidden + kLossBytes * static_cast<double>(llm.vocabulary));
+         std::max(static_cast<double>(passing), loss);
 }
 
-MemoryRow memory_row(const PlanRequest& request, const Stage& stage, std::int64_t units, double peak) {
+MemoryRow memory_row(const PlanRequest& request, const Stage& stage, std::int64_t units, const Work& work) {
   constexpr double kTrained = 10;   // bytes per parameter: weight, gradient, bucket and two moments in bf16
   constexpr double kAfterStep = 8;  // without the gradient
   const auto parameters = static_cast<double>(stage_parameters(stage, request.model));
@@ -72,7 +67,7 @@ MemoryRow memory_row(const PlanRequest& request, const Stage& stage, std::int64_
     return weights * (1 + (of_trained / kBf16Bytes - 1) * trained) / kGib;
   };
   return {stage.tp,        std::max(stage.encoder_layers, stage.llm_layers),
-          units,           peak / kGib,
+          units,           forward_peak(request, stage, work) / kGib,
           state(kTrained), state(kAfterStep)};
 }
 
@@ -88,8 +83,7 @@ void measure_encoder(const PlanRequest& request, std::int64_t tile_pairs, Publis
     }
     for (const int few : {4, 8}) {
       const Stage stage = stage_of(request, true, few, tp);
-      const double peak = layers_peak(request.cost, stage, tiles(kMemoryTiles));
-      tables.encoder_memory.push_back(memory_row(request, stage, kMemoryTiles, peak));
+      tables.encoder_memory.push_back(memory_row(request, stage, kMemoryTiles, tiles(kMemoryTiles)));
     }
   }
 }
@@ -108,8 +102,7 @@ void measure_llm(const PlanRequest& request, PublishedTables& tables) {
     for (const int few : {3, 4}) {
       const Stage stage = stage_of(request, false, few, tp);
       const Work work{{}, {1, kMemoryTokens, kMemoryTokens * kMemoryTokens}};
-      const double peak = std::max(layers_peak(request.cost, stage, work), loss_peak(request, stage, work));
-      tables.llm_memory.push_back(memory_row(request, stage, kMemoryTokens, peak));
+      tables.llm_memory.push_back(memory_row(request, stage, kMemoryTokens, work));
     }
   }
 }
