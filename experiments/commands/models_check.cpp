@@ -315,7 +315,12 @@ void check_data(FolderCheck& check, const ModelSpec& model, const Values& values
 }  // namespace
 
 int run_models_check(const Values& values) {
-  FolderCheck check(values["check"].as<std::string>());
+  const auto folder = values["check"].as<std::string>();
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored)) {
+    refuse_value("check", "the folder of a Transformers model, which has its config.json", folder);
+  }
+  FolderCheck check(folder);
   const std::string cluster = values["cluster"].as<std::string>();
   find_uniform_cluster(cluster);  // rejects a wrong name before the long work
   if (const std::optional<ModelSpec> model = check_config(check)) {

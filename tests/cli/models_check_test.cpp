@@ -209,6 +209,12 @@ TEST_F(ModelsCheck, RejectsRecords) {
   expect_has(findings(result)["data"], "rejected: a.csv: expected tars");
 }
 
+TEST_F(ModelsCheck, NeedsAFolder) {
+  for (const std::string& path : {kEmoji + "/model/config.json", std::string("none")})
+    testing::expect_error(check(path),
+                          {"option '--check': expected the folder of a Transformers model", path});
+}
+
 TEST_F(ModelsCheck, DataAreOnlyForChecks) {
   const RunResult result = sandbox.run("models --data x.tar");
   EXPECT_EQ(result.exit_code, 2);
