@@ -1,7 +1,12 @@
 // The block in which plan, compare, schedule and simulate report their assumptions and choices.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -9,6 +14,7 @@
 #include "core/model.hpp"
 #include "experiments/presets/presets.hpp"
 #include "experiments/studies/planning.hpp"
+#include "experiments/trust/assumptions.hpp"
 #include "tests/cli/run.hpp"
 
 namespace dflop {
@@ -245,6 +251,38 @@ TEST(AssumptionBlock, CompareHasSpreadMemoryAndHours) {
                         {"--overhead", "data=0.02", "'date=0.1'"});
   testing::expect_error(sandbox.run(compare + "--overhead allowance"),
                         {"--overhead", "'a100-80g-vtrain' has no allowance"});
+}
+
+/// Returns the longest line of a block of 100 words of 4 letters on a terminal with this many columns.
+std::size_t longest_line(unsigned short columns) {
+  AssumptionBlock block;
+  std::string words;
+  for (int i = 0; i < 100; ++i) words += "word ";
+  block.add("data", words);
+  const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY);
+  ::grantpt(terminal);
+  ::unlockpt(terminal);
+  const int shown = ::open(::ptsname(terminal), O_RDWR | O_NOCTTY);
+  const winsize size{24, columns, 0, 0};
+  EXPECT_EQ(::ioctl(shown, TIOCSWINSZ, &size), 0);
+  std::fflush(stdout);
+  const int own = ::dup(STDOUT_FILENO);
+  ::dup2(shown, STDOUT_FILENO);
+  const std::string text = block.terminal_text();
+  ::dup2(own, STDOUT_FILENO);
+  for (const int file : {own, shown, terminal}) ::close(file);
+  std::istringstream lines(text);
+  std::size_t longest = 0;
+  for (std::string line; std::getline(lines, line);) longest = std::max(longest, line.size());
+  return longest;
+}
+
+// A line begins with 11 columns for the topic. n words with spaces between them take 5 n - 1 columns: 10 words
+// fit into 60 - 11 columns, 21 into 118 - 11, and 6 into the smallest width, 40 - 11.
+TEST(AssumptionBlock, FitsTheTerminal) {
+  EXPECT_EQ(longest_line(60), 11 + 10 * 5 - 1);
+  EXPECT_EQ(longest_line(200), 11 + 21 * 5 - 1);
+  EXPECT_EQ(longest_line(10), 11 + 6 * 5 - 1);
 }
 
 }  // namespace assumptions_test
