@@ -1,5 +1,6 @@
 import json
 import os
+import pickle
 import subprocess
 import sys
 
@@ -27,6 +28,25 @@ def test_errors_equal_the_commands_errors(source):
     data = str(source / "traces" / "datasets" / "vision_mix.csv")
     with pytest.raises(dflop.Infeasible):
         dflop.plan(model="internvl2.5-72b", cluster="a100-80g:1", data=data, gbs=16)
+
+
+def test_python_reads_the_tables_of_the_published_planner(source, tmp_path):
+    data = str(source / "traces" / "datasets" / "vision_mix.csv")
+    asked = {"model": "llava-ov-llama3-8b", "cluster": "a100-80g:1", "data": data, "gbs": 16, "iterations": 1}
+    dflop.plan(**asked, planner="dflop", tables_out=str(tmp_path))
+    samples = pickle.loads((tmp_path / "llavaov_siglip_llama3.pkl").read_bytes())
+    # vision_mix has 16,000 samples. Its largest ones have 37 tiles, and 32,768 tokens, where they are cut.
+    tiles, tokens = samples["image_batch"], samples["llm_input_seq"]
+    assert (len(tiles), max(tiles), len(tokens), max(tokens)) == (16000, 37, 16000, 32768)
+    # tp 1, 2, 4 and 8: seven numbers of tiles, four lengths of sequences, two numbers of layers
+    rows = {file.stem: len(file.read_text().splitlines()) - 1 for file in tmp_path.glob("*.csv")}
+    assert rows == {
+        "thr_llavaov_siglip_400m": 28,
+        "thr_llavaov_llama3_8b": 16,
+        "thr_llavaov_llama3_8b_skip_attn": 16,
+        "mem_llavaov_siglip_400m": 8,
+        "mem_llavaov_llama3_8b": 8,
+    }
 
 
 def test_a_search_for_interleaved_has_two_chunks(source):
