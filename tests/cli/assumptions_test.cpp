@@ -277,8 +277,8 @@ std::size_t longest_line(unsigned short columns) {
   return longest;
 }
 
-// A line begins with 11 columns for the topic. n words with spaces between them take 5 n - 1 columns: 10 words
-// fit into 60 - 11 columns, 21 into 118 - 11, and 6 into the smallest width, 40 - 11.
+// A line begins with 11 columns for the topic. n words with spaces between them take 5 n - 1 columns: 10
+// words fit into 60 - 11 columns, 21 into 118 - 11, and 6 into the smallest width, 40 - 11.
 TEST(AssumptionBlock, FitsTheTerminal) {
   EXPECT_EQ(longest_line(60), 11 + 10 * 5 - 1);
   EXPECT_EQ(longest_line(200), 11 + 21 * 5 - 1);
