@@ -111,9 +111,13 @@ class PlanCheck {
       if (found == expected) return;
       refuse(key, "expected {}, which is {}, in a colocated plan, found {}", what, expected, found);
     };
-    require("encoder.tp", "the tp of llm", plan_.llm.tp, plan_.encoder.tp);
+    if (plan_.llm.tp % plan_.encoder.tp != 0) {
+      refuse("encoder.tp", "expected a divisor of the tp of llm, {}, in a colocated plan, found {}",
+             plan_.llm.tp, plan_.encoder.tp);
+    }
     require("encoder.pp", "one stage", 1, plan_.encoder.pp);
-    require("encoder.dp", "dp x pp of llm", plan_.llm.dp * plan_.llm.pp, plan_.encoder.dp);
+    require("encoder.dp", "the ranks of llm over encoder.tp", plan_.llm.ranks() / plan_.encoder.tp,
+            plan_.encoder.dp);
   }
 
   /// Checks the number of ranks. The error names a module that is too large by itself; otherwise it says that
@@ -270,6 +274,7 @@ std::string describe(const Plan& plan) {
   std::string tail = fmt::format(" mb{}", plan.microbatches);
   if (!traits(plan.order).is_usual) tail += fmt::format(" {}", to_string(plan.order));
   if (plan.chunks > 1) tail += fmt::format(" x{}", plan.chunks);
+  if (encoder_copies(plan) > 1) tail += fmt::format(" encoder tp{}", plan.encoder.tp);
   if (plan.placement != RankOrder::stage_major) tail += fmt::format(" {}", to_string(plan.placement));
   if (plan.layout == Layout::shared) tail += fmt::format(" shared {}", plan.encoder_share);
   if (!has_encoder_ranks(plan.layout)) return shape(plan.llm) + tail;

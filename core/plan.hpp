@@ -126,8 +126,9 @@ struct PlanOptions {
 
 /// A Plan is a complete training configuration. With Layout::uniform both modules have the same tp, pp and
 /// dp, and stage s runs encoder.layers[s] encoder layers, then llm.layers[s] LLM layers. With
-/// Layout::colocated the encoder has the LLM's tp, one stage, and a copy on every group of the LLM: dp =
-/// llm.dp * llm.pp. With Layout::shared each module has as many ranks as there are GPUs. The encoder's ranks
+/// Layout::colocated the encoder has one stage and a tp that divides the LLM's. Every tp group of the LLM
+/// holds encoder_copies() copies of it, which share the sequences of each microbatch: encoder.tp * encoder.dp
+/// = llm.ranks(). With Layout::shared each module has as many ranks as there are GPUs. The encoder's ranks
 /// are numbered first, from 0 on, then the LLM's. Rank r of each module is on GPU r. docs/shares.md says
 /// more.
 ///
@@ -157,6 +158,12 @@ struct Plan : PlanOptions {
   bool operator==(const Plan&) const = default;
 };
 
+/// Returns how many copies of the encoder each tp group of the LLM holds. It is 1 except in a colocated plan
+/// whose encoder has a smaller tp than the LLM.
+inline int encoder_copies(const Plan& plan) {
+  return plan.layout == Layout::colocated ? plan.llm.tp / plan.encoder.tp : 1;
+}
+
 /// Splits `layers` as evenly over `stages` as whole layers allow, larger parts first: {14, 13} for 27 over 2.
 std::vector<int> split_layers(int layers, int stages);
 
@@ -182,8 +189,9 @@ std::string describe(const TrainedParts& trained);
 
 /// Returns a summary: "E tp2 pp1 dp4 | L tp4 pp2 dp3 mb16" or, if the encoder has no separate ranks, "tp4 pp2
 /// dp4 mb16". It names orders other than gpipe and 1f1b, and placements other than stage-major: "tp4 pp2 dp4
-/// mb16 interleaved x2" is an interleaved plan with two chunks. A shared plan ends with the encoder's share,
-/// such as "shared 0.25".
+/// mb16 interleaved x2" is an interleaved plan with two chunks. A colocated plan whose encoder has a tp of
+/// its own ends with it, such as "encoder tp1". A shared plan ends with the encoder's share, such as "shared
+/// 0.25".
 std::string describe(const Plan& plan);
 
 /// An Assignment puts the samples of one global batch into bins. The number of a bin is microbatch * dp + dp

@@ -77,6 +77,9 @@ struct Stage {
   bool front = false;
   int tp = 1;
   int dp = 1;
+  /// A group of copies * tp ranks holds this many copies of the stage, each on tp ranks, and each copy
+  /// computes a part of every microbatch. Above 1 only for the encoder of a colocated plan.
+  int copies = 1;
   Recomputation recomputation = Recomputation::full;
   bool zero1 = true;
   bool sequence_parallel = true;
@@ -111,7 +114,8 @@ inline bool gradients_return(std::span<const Stage> stages, std::size_t boundary
                      [](const Stage& stage) { return stage.is_trained(); });
 }
 
-/// A Work is what one group computes for one microbatch.
+/// A Work is what one group computes for one microbatch. If the group has several copies of the encoder, the
+/// encoder's work is that of the copy with the most: the others wait for it.
 struct Work {
   Workload encoder;
   Workload llm;
@@ -150,6 +154,9 @@ inline constexpr Bytes kNormBytes{2 * kFp32Bytes};
 struct Collective {
   std::vector<std::int32_t> groups;
   Bytes bytes;  ///< per rank
+  /// Each group takes part with this many ranks for each sum, because it holds as many copies of the stage
+  /// (Stage::copies).
+  int copies = 1;
   /// An all_reduce_start enters the collective after this fraction of the next compute instruction, because a
   /// bucket of gradients is complete before its backward ends. 0: at once.
   double ready = 0;
@@ -165,6 +172,9 @@ struct Collective {
   /// This number distinguishes collectives that move their bytes differently, such as all-to-all and
   /// all-reduce.
   std::int32_t operation = 0;
+
+  /// Returns the number of ranks that add up each value.
+  int participants() const { return static_cast<int>(groups.size()) * copies; }
 };
 
 /// An Instruction has only 12 bytes, because programs of large clusters have tens of millions of

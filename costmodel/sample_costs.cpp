@@ -30,7 +30,7 @@ struct RankStages {
   }
 };
 
-/// In a colocated plan, each rank encodes one microbatch in pp.
+/// In a colocated plan, each rank encodes one microbatch in pp, and each of its copies of the encoder a part.
 std::vector<RankStages> rank_stages(const Plan& plan, const ModelSpec& model) {
   const std::vector<Stage> stages = plan_stages(plan, model);
   std::vector<RankStages> ranks;
@@ -38,7 +38,8 @@ std::vector<RankStages> rank_stages(const Plan& plan, const ModelSpec& model) {
     RankStages& rank = ranks.emplace_back();
     for (const int s : of_rank) {
       rank.stages.push_back(stages[s]);
-      rank.parts.push_back(plan.layout == Layout::colocated && s == 0 ? 1.0 / plan.llm.pp : 1.0);
+      const bool is_spread = plan.layout == Layout::colocated && s == 0;
+      rank.parts.push_back(is_spread ? 1.0 / (plan.llm.pp * stages[s].copies) : 1.0);
     }
   }
   return ranks;

@@ -50,7 +50,8 @@ std::vector<SampleNeed> SampleNeeds::of(std::span<const Sample> batch, const Ass
   }
   for (const Part& part : encoder_) {
     for_each_piece(plan_, model_, batch, bins, part.microbatch, [&](const EncoderPiece& piece) {
-      if (piece.encoder_dp == part.dp_rank)
+      // The copies of an encoder share the samples of their dp rank; each needs the shape of all of them.
+      if ((has_encoder_ranks(plan_.layout) ? piece.encoder_dp : piece.llm_dp) == part.dp_rank)
         add(piece.sample, part.values.of(piece.second) ? SampleNeed::values : SampleNeed::shape);
     });
   }

@@ -84,9 +84,15 @@ EncoderInput BatchContent::encoder(int microbatch, int encoder_dp, TakenValues v
     input.second = std::make_shared<EncoderInput>();
   }
   std::int32_t sent = 0;
+  const int copies = encoder_copies(plan_);
+  if (copies > 1) input.rows_of_copies.assign(static_cast<std::size_t>(copies), 0);
   for_each_piece(plan_, model_, samples_, bins_, microbatch, [&](const EncoderPiece& piece) {
-    if (piece.encoder_dp != encoder_dp) return;
     const Sample& sample = samples_[static_cast<std::size_t>(piece.sample)];
+    if (copies > 1 && piece.encoder_dp / copies == encoder_dp / copies) {
+      input.rows_of_copies[static_cast<std::size_t>(piece.encoder_dp % copies)] +=
+          contents_.encoder(sample, piece.sequence, false)->sent.rows();
+    }
+    if (piece.encoder_dp != encoder_dp) return;
     const bool takes = values.of(piece.second);
     const std::shared_ptr<const EncoderSequence> one = contents_.encoder(sample, piece.sequence, takes);
     EncoderInput& into = piece.second ? *input.second : input;

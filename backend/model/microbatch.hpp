@@ -28,6 +28,8 @@ struct EncoderInput : PackedRows {
   RowMix select;                      ///< makes the selected rows from the encoder's rows
   RowMix sent;                        ///< makes the sent rows from the connector's rows
   std::vector<std::int64_t> rows_to;  ///< number of rows for each dp rank of the LLM, in rank order
+  /// If copies of the encoder share the microbatch (encoder_copies()), the number of rows that each sends.
+  std::vector<std::int64_t> rows_of_copies = {};
   std::shared_ptr<EncoderInput> second = nullptr;  ///< if the model has a second encoder
   /// If the model has a second encoder, these are the places of this encoder's sent rows among the rows of
   /// both.
@@ -57,8 +59,8 @@ class BatchContent {
   BatchContent(const Plan& plan, const ModelSpec& model, std::span<const Sample> samples,
                const Assignment& assignment, const Contents& contents);
 
-  /// encoder() and llm() return the input of a dp rank for a microbatch. `values` says which encoders' input
-  /// values to include.
+  /// encoder() and llm() return the input of a dp rank for a microbatch; `encoder_dp` is an
+  /// EncoderPiece::encoder_dp. `values` says which encoders' input values to include.
   EncoderInput encoder(int microbatch, int encoder_dp, TakenValues values) const;
   LlmInput llm(int microbatch, int llm_dp) const;
 

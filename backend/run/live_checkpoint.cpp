@@ -115,8 +115,7 @@ Dtype dtype_of_index(DType dtype) {
   throw Error(ErrorKind::internal, "unknown element type");
 }
 
-std::vector<HeldPart> held_parts(std::span<const LiveRank::HeldStage> stages, int rank, int tp_rank,
-                                 bool weights_alone) {
+std::vector<HeldPart> held_parts(std::span<const LiveRank::HeldStage> stages, int rank, bool weights_alone) {
   std::vector<HeldPart> parts;
   for (const LiveRank::HeldStage& stage : stages) {
     const ParameterStore& store = stage.module->parameters();
@@ -125,7 +124,7 @@ std::vector<HeldPart> held_parts(std::span<const LiveRank::HeldStage> stages, in
         if (weights_alone && kind != StoreKind::weight) continue;
         const Range held = store.held(parameter, kind);
         parts.push_back({parameter.name, kept, parameter.rows, parameter.columns, block_of(parameter),
-                         IndexRun{held.begin, held.end}, rank, stage.stage, tp_rank});
+                         IndexRun{held.begin, held.end}, rank, stage.stage, stage.rank->tp_rank});
       }
     }
   }

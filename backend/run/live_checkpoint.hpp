@@ -15,8 +15,7 @@ namespace dflop {
 
 /// Returns the parts that a rank holds: for each parameter of its stages, the weights and, unless
 /// `weights_alone` is true, both moments.
-std::vector<HeldPart> held_parts(std::span<const LiveRank::HeldStage> stages, int rank, int tp_rank,
-                                 bool weights_alone);
+std::vector<HeldPart> held_parts(std::span<const LiveRank::HeldStage> stages, int rank, bool weights_alone);
 
 /// Returns a checkpoint index's value for the dtype that ranks compute in.
 Dtype dtype_of_index(DType dtype);

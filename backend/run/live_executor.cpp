@@ -328,7 +328,7 @@ void LiveExecutor::write(ParameterStore::Kind which, const WholeTensors& tensors
 CheckpointIndex LiveExecutor::divided(const CheckpointIndex& index, bool weights_alone) {
   ByteWriter own;
   for (const auto& rank : ranks_) {
-    add_held_parts(own, held_parts(rank->live.stages(), rank->rank, rank->context.tp_rank, weights_alone));
+    add_held_parts(own, held_parts(rank->live.stages(), rank->rank, weights_alone));
   }
   const std::vector<std::string> processes = world_.gather(own.take());
   std::string text;

@@ -42,7 +42,22 @@ const Collective* reduction_of(const Program& program, std::size_t group, int st
   return nullptr;
 }
 
+/// Returns the context of a rank in the tp group of its copy of a stage with this tp.
+RankContext in_copy(const RankContext& rank, int tp) {
+  RankContext context = rank;
+  const auto first = rank.tp.ranks.begin() + rank.tp_rank / tp * tp;
+  context.tp.ranks.assign(first, first + tp);
+  context.tp_rank = rank.tp_rank % tp;
+  return context;
+}
+
 }  // namespace
+
+std::int64_t LiveRank::HeldStage::output_rows(const StageInput& input) const {
+  if (copies == 1) return module->output_rows(input);
+  const std::vector<std::int64_t>& rows = input.encoder->rows_of_copies;
+  return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+}
 
 LiveRank::LiveRank(const Plan& plan, const ModelSpec& model, const Program& layout, std::size_t group,
                    std::uint64_t seed, const WeightSource* weights, const RankContext& rank,
@@ -60,16 +75,23 @@ LiveRank::LiveRank(const Plan& plan, const ModelSpec& model, const Program& layo
     if (instruction.op != Op::optimizer_step) continue;
     const StagePlace& place = places[instruction.stage];
     const Collective* reduction = reduction_of(layout, group_, instruction.stage);
-    int shards = 1;
+    HeldStage held{instruction.stage,
+                   1,
+                   place.stage.copies,
+                   rank.tp_rank / place.stage.tp,
+                   std::make_unique<const RankContext>(in_copy(rank, place.stage.tp)),
+                   nullptr};
     int shard = 0;
     if (plan.zero1 && reduction != nullptr) {
       const auto& groups = reduction->groups;
-      shards = static_cast<int>(groups.size());
+      held.shards = reduction->participants();
       shard = static_cast<int>(std::find(groups.begin(), groups.end(), static_cast<std::int32_t>(group)) -
-                               groups.begin());
+                               groups.begin()) *
+                  held.copies +
+              held.copy;
     }
-    stages_.push_back({instruction.stage, shards,
-                       std::make_unique<StageModule>(model, place, shards, shard, seed, rank, weights)});
+    held.module = std::make_unique<StageModule>(model, place, held.shards, shard, seed, *held.rank, weights);
+    stages_.push_back(std::move(held));
   }
 }
 
@@ -96,12 +118,13 @@ LiveRank::Slot& LiveRank::slot(const Instruction& instruction) {
 }
 
 StageInput LiveRank::input_of(const BatchContent& content, int stage, int microbatch) const {
-  const StageModule& module = *held(stage).module;
+  const HeldStage& own = held(stage);
+  const StageModule& module = *own.module;
   const StagePlace& place = module.place();
   StageInput input;
   input.token_weight = content.token_weight();
   if (place.stage.encoder_layers > 0)
-    input.encoder = content.encoder(microbatch, dp_rank_, module.takes_values());
+    input.encoder = content.encoder(microbatch, dp_rank_ * own.copies + own.copy, module.takes_values());
   if (place.stage.llm_layers > 0) input.llm = content.llm(microbatch, dp_rank_);
   return input;
 }
@@ -164,19 +187,23 @@ void LiveRank::begin_gradients(const HeldStage& held) {
   }
 }
 
-/// Does a first sum with each group that sums gradients. In it the ranks wait for each other and memory is
-/// allocated, so that later sums that overlap with a backward need not. All ranks go through the groups in
-/// the same order.
+/// Does a first sum with each group that sums gradients or gathers the outputs of copies. In it the ranks
+/// wait for each other and memory is allocated, so that later sums that overlap with a backward need not. All
+/// ranks go through the groups in the same order.
 void LiveRank::meet(const Program& program) {
+  const auto meet_in = [&](const RankGroup& ranks) {
+    if (!met_.insert(ranks.ranks).second) return;
+    rank_.communicator.all_reduce(loss_.view().data, 1, sum_type_of(rank_.kernels.dtype()), ranks,
+                                  rank_.compute, "a first sum");
+  };
   for (const Collective& collective : program.collectives) {
     const auto& groups = collective.groups;
     const bool is_in =
         std::find(groups.begin(), groups.end(), static_cast<std::int32_t>(group_)) != groups.end();
-    if (!is_in || collective.sum != CollectiveSum::gradients) continue;
-    const RankGroup ranks = ranks_of(program, collective);
-    if (!met_.insert(ranks.ranks).second) continue;
-    rank_.communicator.all_reduce(loss_.view().data, 1, sum_type_of(rank_.kernels.dtype()), ranks,
-                                  rank_.compute, "a first sum");
+    if (is_in && collective.sum == CollectiveSum::gradients) meet_in(ranks_of(program, collective));
+  }
+  for (const HeldStage& held : stages_) {
+    if (held.copies > 1) meet_in(ranks_of_copies(held));
   }
 }
 
@@ -306,20 +333,68 @@ void LiveRank::pass_on(const Instruction& instruction, Tensor& made, int neighbo
 
 /// Returns the tensor for a stage's input, or for the gradient of its output, with memory for the arriving
 /// message.
-Tensor& LiveRank::arriving(Slot& slot, const StageModule& module, bool activations) const {
+Tensor& LiveRank::arriving(Slot& slot, const HeldStage& held, bool activations) const {
+  const StageModule& module = *held.module;
   Tensor& into = activations ? slot.in : slot.d_out;
   if (into.empty()) {
     into = activations ? Tensor(rank_, module.input_rows(slot.input), module.input_columns())
-                       : Tensor(rank_, module.output_rows(slot.input), module.output_columns());
+                       : Tensor(rank_, held.output_rows(slot.input), module.output_columns());
   }
   return into;
 }
 
+/// Returns the ranks with this rank's tp index in each copy of the stage in this group.
+RankGroup LiveRank::ranks_of_copies(const HeldStage& held) const {
+  RankGroup group;
+  for (int copy = 0; copy < held.copies; ++copy) {
+    const int index = copy * held.rank->tp_size() + held.rank->tp_rank;
+    group.ranks.push_back(rank_.tp.ranks[static_cast<std::size_t>(index)]);
+  }
+  return group;
+}
+
+/// Returns the output of all copies. `part` is the output of this rank's copy.
+Tensor LiveRank::gather_copies(const HeldStage& held, const EncoderInput& input, const Tensor& part) const {
+  const std::vector<std::int64_t>& rows = input.rows_of_copies;
+  const std::int64_t most = *std::max_element(rows.begin(), rows.end());
+  const std::int64_t columns = held.module->output_columns();
+  const std::size_t width = static_cast<std::size_t>(columns) * bytes_of(rank_.kernels.dtype());
+  const auto copy = [&](ConstMatrix from, Matrix to, std::int64_t count) {
+    if (count > 0) rank_.compute.copy(to.data, from.data, static_cast<std::size_t>(count) * width);
+  };
+  Tensor padded(rank_, held.copies * most, columns);  // every copy's part has as many rows as the largest
+  const Matrix own = rows_of(rank_, Matrix(padded), held.copy * most, most);
+  copy(part, own, part.rows());
+  rank_.communicator.all_gather(padded.view().data, own.data, static_cast<std::size_t>(most * columns),
+                                rank_.kernels.dtype(), ranks_of_copies(held), rank_.compute,
+                                "outputs of the encoder's copies");
+  Tensor all(rank_, std::accumulate(rows.begin(), rows.end(), std::int64_t{0}), columns);
+  for (std::int32_t c = 0; c < held.copies; ++c) {
+    const Range place = part_of(rows, c);
+    copy(rows_of(rank_, ConstMatrix(padded), c * most, most),
+         rows_of(rank_, Matrix(all), place.begin, place.size()), place.size());
+  }
+  return all;
+}
+
+/// Returns the rows of this rank's copy from a matrix with the rows of all copies.
+Tensor LiveRank::part_of_copy(const HeldStage& held, const EncoderInput& input, const Tensor& all) const {
+  const Range place = part_of(input.rows_of_copies, held.copy);
+  const ConstMatrix own = rows_of(rank_, ConstMatrix(all), place.begin, place.size());
+  Tensor part(rank_, place.size(), all.columns());
+  if (own.size() > 0) {
+    rank_.compute.copy(part.view().data, own.data,
+                       static_cast<std::size_t>(own.size()) * bytes_of(rank_.kernels.dtype()));
+  }
+  return part;
+}
+
 void LiveRank::forward(const Instruction& instruction) {
   Slot& s = slot(instruction);
-  const StageModule& module = *held(instruction.stage).module;
+  const HeldStage& own = held(instruction.stage);
   s.input.turns_back = updates_;
-  s.out = module.forward(std::move(arriving(s, module, true)), s.input, loss_, s.tape);
+  s.out = own.module->forward(std::move(arriving(s, own, true)), s.input, loss_, s.tape);
+  if (own.copies > 1) s.out = gather_copies(own, *s.input.encoder, s.out);
   if (!updates_) s.tape = {};  // no backward follows
   pass_on(instruction, s.out, instruction.stage + 1, s.activation_sends, true);
 }
@@ -327,9 +402,11 @@ void LiveRank::forward(const Instruction& instruction) {
 void LiveRank::backward(const LiveStep& step, const Instruction& instruction) {
   Slot& s = slot(instruction);
   const int stage = instruction.stage;
-  const StageModule& module = *held(stage).module;
+  const HeldStage& own = held(stage);
+  const StageModule& module = *own.module;
   const bool whole = instruction.op == Op::backward;
-  Tensor& d_out = arriving(s, module, false);
+  Tensor& d_out = arriving(s, own, false);
+  if (own.copies > 1) d_out = part_of_copy(own, *s.input.encoder, d_out);
   StageModule::Completed completed;
   if (whole && weights_left_[stage] == 1 && !pieces_[stage].entered.empty() && step.starts_sums) {
     completed = [&](std::int64_t from) { start_pieces(step, stage, from); };
@@ -350,10 +427,11 @@ void LiveRank::backward_weight(const LiveStep& step, const Instruction& instruct
 /// the other tp ranks have the rest.
 void LiveRank::count_weights(const LiveStep& step, int stage) {
   if (--weights_left_[stage] > 0) return;
-  ParameterStore& parameters = held(stage).module->parameters();
+  const HeldStage& own = held(stage);
+  ParameterStore& parameters = own.module->parameters();
   const auto pieces = pieces_.find(stage);
   const bool in_pieces = pieces != pieces_.end() && !pieces->second.entered.empty();
-  parameters.complete_gradients(rank_,
+  parameters.complete_gradients(*own.rank,
                                 in_pieces ? pieces->second.complete_from : parameters.gradients().columns);
   if (step.starts_sums) start_pieces(step, stage, 0);
 }
@@ -362,10 +440,11 @@ void LiveRank::count_weights(const LiveStep& step, int stage) {
 /// and an LLM with different dp: then they are the rows that one rank made for the other.
 Range LiveRank::rows_with(const LiveStep& step, const Message& message, const Slot& slot, int stage,
                           bool activations) const {
-  const StageModule& module = *held(stage).module;
+  const HeldStage& own = held(stage);
+  const StageModule& module = *own.module;
   const bool into = message.destination == static_cast<std::int32_t>(group_);
   const bool own_input = into == activations;  // otherwise it concerns the output
-  const std::int64_t all = own_input ? module.input_rows(slot.input) : module.output_rows(slot.input);
+  const std::int64_t all = own_input ? module.input_rows(slot.input) : own.output_rows(slot.input);
   const int boundary = own_input ? stage - 1 : stage;
   if (!has_encoder_ranks(plan_.layout) || boundary != plan_.encoder.pp - 1) return {0, all};
   const auto peer = static_cast<std::size_t>(into ? message.source : message.destination);
@@ -402,7 +481,7 @@ LiveRank::Delivery LiveRank::delivery(const LiveStep& step, std::int32_t index) 
   const Message& message = step.program.messages[static_cast<std::size_t>(index)];
   const auto& [instruction, activations] = incoming_.at(index);
   Slot& s = slot(instruction);
-  Tensor& into = arriving(s, *held(instruction.stage).module, activations);
+  Tensor& into = arriving(s, held(instruction.stage), activations);
   const Range rows = rows_with(step, message, s, instruction.stage, activations);
   const Matrix part = rows_of(rank_, Matrix(into), rows.begin, rows.size());
   const Group& peer = step.program.groups[static_cast<std::size_t>(message.source)];
@@ -422,11 +501,14 @@ void LiveRank::post(const LiveStep& step, std::int32_t index) {
   rank_.communicator.post_receive(to.data, to.bytes, to.peer, rank_.compute, to.what);
 }
 
-/// Returns the ranks with this rank's tp index in each of a collective's groups.
+/// Returns the ranks with this rank's tp index in each copy of each of a collective's groups.
 RankGroup LiveRank::ranks_of(const Program& program, const Collective& collective) const {
   RankGroup group;
+  const int tp = rank_.tp_size() / collective.copies;
   for (const std::int32_t g : collective.groups) {
-    group.ranks.push_back(program.groups[static_cast<std::size_t>(g)].first_rank + rank_.tp_rank);
+    const std::int32_t first = program.groups[static_cast<std::size_t>(g)].first_rank;
+    for (int copy = 0; copy < collective.copies; ++copy)
+      group.ranks.push_back(first + copy * tp + rank_.tp_rank % tp);
   }
   return group;
 }
@@ -526,13 +608,13 @@ bool LiveRank::is_first_with(const LiveStep& step, const HeldStage& stage) const
 }
 
 /// Returns whether this rank, whose group is the first with the stage, counts a parameter in the norm. Only
-/// one rank counts each copy: the first tp rank for a parameter that every tp rank holds whole, and the
-/// embedding for a matrix that is on two stages.
+/// one rank of the stage's first copy counts a parameter: the first tp rank for a parameter that every tp
+/// rank holds whole, and the embedding for a matrix that is on two stages.
 bool LiveRank::counts(const LiveStep& step, const HeldStage& stage, const Parameter& parameter) const {
-  if (step.options.optimizer.rates.of(parameter) == 0) return false;
+  if (stage.copy > 0 || step.options.optimizer.rates.of(parameter) == 0) return false;
   const StagePlace& place = stage.module->place();
   if (parameter.name == "llm.embedding" && !place.stage.embedding) return false;
-  return rank_.tp_rank == 0 || parameter.count() != parameter.rows * parameter.columns;
+  return stage.rank->tp_rank == 0 || parameter.count() != parameter.rows * parameter.columns;
 }
 
 /// Computes the norm of all gradients and the loss on every rank, and the factor that clips gradients. So all

@@ -91,7 +91,12 @@ class LiveRank {
   struct HeldStage {
     int stage = 0;
     int shards = 1;
+    int copies = 1;                           ///< of the stage in the rank's group
+    int copy = 0;                             ///< this rank has a part of this one
+    std::unique_ptr<const RankContext> rank;  ///< its tp group is the copy's
     std::unique_ptr<StageModule> module;
+
+    std::int64_t output_rows(const StageInput& input) const;  ///< of all copies
   };
   std::span<const HeldStage> stages() { return stages_; }
 
@@ -147,7 +152,10 @@ class LiveRank {
   void run(const LiveStep& step, const Instruction& instruction, Note& note);
   static void read_times(Note& note, bool sends, Nanoseconds last_end);
   void delay(const LiveStep& step, const Instruction& instruction) const;
-  Tensor& arriving(Slot& slot, const StageModule& module, bool activations) const;
+  Tensor& arriving(Slot& slot, const HeldStage& held, bool activations) const;
+  RankGroup ranks_of_copies(const HeldStage& held) const;
+  Tensor gather_copies(const HeldStage& held, const EncoderInput& input, const Tensor& part) const;
+  Tensor part_of_copy(const HeldStage& held, const EncoderInput& input, const Tensor& all) const;
   void forward(const Instruction& instruction);
   void backward(const LiveStep& step, const Instruction& instruction);
   void backward_weight(const LiveStep& step, const Instruction& instruction);

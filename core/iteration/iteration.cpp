@@ -122,7 +122,8 @@ class SampleExcess {
     if (op.samples.empty()) return Seconds(0);
     const Plan& plan = iteration_.plan;
     const std::size_t first_bin = static_cast<std::size_t>(instruction.microbatch) * plan.llm.dp;
-    if (!op.shared) return sum(op, first_bin + group.dp_rank, 1);
+    const int copies = iteration_.program.stages[instruction.stage].copies;
+    if (!op.shared) return sum(op, first_bin + group.dp_rank, 1) / copies;
     return sum(op, first_bin, plan.llm.dp) / plan.encoder.dp;
   }
 

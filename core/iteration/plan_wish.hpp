@@ -24,14 +24,14 @@ struct ModuleWish {
 };
 
 struct PlanWish {
-  ModuleWish llm = {};      ///< also the encoder's if it is on the same ranks
-  ModuleWish encoder = {};  ///< of an encoder on separate ranks
+  ModuleWish llm = {};      ///< also the encoder's in a uniform plan
+  ModuleWish encoder = {};  ///< of an encoder with a parallelism of its own
   std::optional<int> microbatches = {};
 
   bool is_empty() const { return llm.is_empty() && encoder.is_empty() && !microbatches; }
   bool grants(const Plan& plan) const {
-    const bool apart = has_encoder_ranks(plan.layout);
-    return llm.grants(plan.llm) && (apart ? encoder.grants(plan.encoder) : encoder.is_empty()) &&
+    const bool has_own = plan.layout != Layout::uniform;
+    return llm.grants(plan.llm) && (has_own ? encoder.grants(plan.encoder) : encoder.is_empty()) &&
            microbatches.value_or(plan.microbatches) == plan.microbatches;
   }
 };

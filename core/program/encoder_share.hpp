@@ -27,7 +27,8 @@ inline SamplesOfBins samples_of_bins(const Plan& plan, const Assignment& assignm
 struct EncoderPiece {
   std::int32_t sample = 0;  ///< index in the batch
   std::int32_t llm_dp = 0;  ///< dp rank of the LLM that has the sample
-  /// This dp rank encodes it: one of the encoder's in a disaggregated plan, otherwise llm_dp.
+  /// This dp rank encodes it: one of the encoder's in a disaggregated plan. In other plans it is the copy of
+  /// the encoder that encodes it, llm_dp * encoder_copies() + copy, whichever pipeline rank has the copy.
   std::int32_t encoder_dp = 0;
   std::int64_t sequence = 0;  ///< index in the sample's sequences; EncoderSequences are `count` of them
   std::int64_t tokens = 0;    ///< of the sequence
@@ -82,16 +83,13 @@ class OutputShares {
   std::int64_t all_ = 0;
 };
 
-/// Returns the sum of sequence_weight() over all encoder sequences of microbatch `j`.
-inline double microbatch_weight(const Plan& plan, const ModelSpec& model, std::span<const Sample> batch,
-                                const SamplesOfBins& bins, int j) {
+/// Returns the sum of sequence_weight() over all encoder sequences of these samples.
+inline double encoder_weight(const ModelSpec& model, std::span<const Sample> batch,
+                             const std::vector<std::int32_t>& samples) {
   double total = 0;
-  for (int d = 0; d < plan.llm.dp; ++d) {
-    for (const std::int32_t i : bins[j * plan.llm.dp + d]) {
-      for (const EncoderSequences& group : batch[i].encoder_sequences) {
-        total += sequence_weight(model, group) * static_cast<double>(group.count);
-      }
-    }
+  for (const std::int32_t i : samples) {
+    for (const EncoderSequences& group : batch[i].encoder_sequences)
+      total += sequence_weight(model, group) * static_cast<double>(group.count);
   }
   return total;
 }
@@ -121,24 +119,35 @@ void for_each_piece_of_sample(const ModelSpec& model, const Sample& sample, Enco
 }
 
 /// Visits all sequences of microbatch `j` with `visit(const EncoderPiece&)`: by LLM dp rank, then sample in
-/// batch order, then sequence in order. In a disaggregated plan the total weight is divided into equal parts,
-/// one per encoder dp rank, and a sequence goes to the rank whose part contains the sequence's midpoint. In
-/// other plans a sample's sequences stay on its LLM dp rank.
+/// batch order, then sequence in order. If the encoder has separate ranks, the microbatch's total weight is
+/// divided into equal parts, one per encoder dp rank, and a sequence goes to the rank whose part contains the
+/// sequence's midpoint. In other plans a sample's sequences stay on its LLM dp rank, whose copies of the
+/// encoder divide the dp rank's weight in the same way.
 template <typename Visit>
 void for_each_piece(const Plan& plan, const ModelSpec& model, std::span<const Sample> batch,
                     const SamplesOfBins& bins, int j, Visit&& visit) {
-  const bool shared = has_encoder_ranks(plan.layout);
-  const int encoder_dp = plan.encoder.dp;
-  const double total = shared ? microbatch_weight(plan, model, batch, bins, j) : 0;
+  const bool apart = has_encoder_ranks(plan.layout);
+  const int parts = apart ? plan.encoder.dp : encoder_copies(plan);
+  const auto bin_of = [&](std::int32_t d) -> const auto& {
+    return bins[j * plan.llm.dp + d];
+  };
+  double total = 0;  // of the ranks that share
+  for (std::int32_t d = 0; apart && d < plan.llm.dp; ++d) total += encoder_weight(model, batch, bin_of(d));
   double done = 0;
   for (std::int32_t d = 0; d < plan.llm.dp; ++d) {
+    const std::int32_t first_part = apart ? 0 : d * parts;
+    if (!apart && parts > 1) {
+      total = encoder_weight(model, batch, bin_of(d));
+      done = 0;
+    }
     const auto rank_of = [&](double weight) {
-      if (!shared) return d;
+      if (parts == 1) return first_part;
       const double middle = done + weight / 2;
       done += weight;
-      return std::min(encoder_dp - 1, static_cast<std::int32_t>(middle * encoder_dp / std::max(total, 1.0)));
+      return first_part +
+             std::min(parts - 1, static_cast<std::int32_t>(middle * parts / std::max(total, 1.0)));
     };
-    for (const std::int32_t i : bins[j * plan.llm.dp + d]) {
+    for (const std::int32_t i : bin_of(d)) {
       EncoderPiece first;
       first.sample = i;
       first.llm_dp = d;
@@ -147,10 +156,11 @@ void for_each_piece(const Plan& plan, const ModelSpec& model, std::span<const Sa
   }
 }
 
-/// An EncoderShare has the work and output tokens of one microbatch, summed for each dp rank of the encoder.
+/// An EncoderShare has the work and output tokens of one microbatch, summed for each
+/// EncoderPiece::encoder_dp.
 struct EncoderShare {
-  std::vector<Workload> work;               // per encoder dp rank
-  std::vector<std::int64_t> output_tokens;  // [encoder dp rank * llm dp + llm dp rank]
+  std::vector<Workload> work;               // per encoder_dp
+  std::vector<std::int64_t> output_tokens;  // [encoder_dp * llm dp + llm dp rank]
 };
 
 inline EncoderShare share_encoder(const Plan& plan, const ModelSpec& model, std::span<const Sample> batch,
@@ -165,6 +175,26 @@ inline EncoderShare share_encoder(const Plan& plan, const ModelSpec& model, std:
         piece.output_end - piece.output_begin;
   });
   return share;
+}
+
+/// Returns, for each LLM dp rank, the encoder work of microbatch `j` on the copy of the encoder with the
+/// largest weight; that copy is the slowest, as the weight is its FLOP.
+/// @pre the encoder has no separate ranks
+inline std::vector<Workload> heaviest_shares(const Plan& plan, const ModelSpec& model,
+                                             std::span<const Sample> batch, const SamplesOfBins& bins,
+                                             int j) {
+  const int copies = encoder_copies(plan);
+  std::vector<Workload> work(static_cast<std::size_t>(plan.llm.dp) * copies);
+  std::vector<double> weight(work.size(), 0.0);
+  for_each_piece(plan, model, batch, bins, j, [&](const EncoderPiece& piece) {
+    const EncoderSequences one{1, piece.tokens, piece.attention_pairs, piece.second};
+    work[piece.encoder_dp] += one.work();
+    weight[piece.encoder_dp] += sequence_weight(model, one);
+  });
+  std::vector<Workload> heaviest;
+  for (auto first = weight.begin(); first != weight.end(); first += copies)
+    heaviest.push_back(work[std::max_element(first, first + copies) - weight.begin()]);
+  return heaviest;
 }
 
 }  // namespace dflop

@@ -134,6 +134,15 @@ class Lowering {
         output_tokens_.push_back(output_tokens);
       }
     }
+    if (encoder_copies(plan_) > 1) share_own_works();
+  }
+
+  /// Sets the encoder's work to the work of one copy.
+  void share_own_works() {
+    for (int j = 0; j < plan_.microbatches; ++j) {
+      const std::vector<Workload> heaviest = heaviest_shares(plan_, model_, batch_, bins_, j);
+      for (int d = 0; d < plan_.llm.dp; ++d) program_.works[work_index(0, d, j)].encoder = heaviest[d];
+    }
   }
 
   /// Adds the works of a plan whose encoder has separate ranks.
@@ -250,6 +259,7 @@ class Lowering {
     first_collective_.push_back(program_.collectives.size());
     if (program_.stages[s].dp == 1 || !program_.stages[s].is_trained()) return;
     Collective reduction;
+    reduction.copies = program_.stages[s].copies;
     for (std::size_t r = 0; r < stages_of_ranks_.size(); ++r) {
       const std::vector<int>& stages = stages_of_ranks_[r];
       if (std::find(stages.begin(), stages.end(), static_cast<int>(s)) == stages.end()) continue;
@@ -456,7 +466,10 @@ std::vector<Stage> plan_stages(const Plan& plan, const ModelSpec& model) {
       add_stage(plan.llm, plan.encoder.layers[s], plan.llm.layers[s]);
     }
   } else {
-    for (const int layers : plan.encoder.layers) add_stage(plan.encoder, layers, 0);
+    for (const int layers : plan.encoder.layers) {
+      add_stage(plan.encoder, layers, 0);
+      stages.back().copies = encoder_copies(plan);
+    }
     for (const int layers : plan.llm.layers) add_stage(plan.llm, 0, layers);
   }
   const auto holds_encoder = [](const Stage& stage) { return stage.encoder_layers > 0; };

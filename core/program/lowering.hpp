@@ -43,7 +43,7 @@ PipelineOrder plan_order(const Plan& plan, const OrderTables& tables = {});
 /// in j, cuts them into encoder sequences and distributes these over the encoder's dp ranks in sample order.
 /// Each rank gets a contiguous piece of equal FLOP, to within one sequence. A uniform plan encodes a sample
 /// on its LLM dp rank. A colocated plan encodes microbatch j of an LLM dp rank on pipeline rank j mod pp of
-/// that dp rank.
+/// that dp rank. Its copies of the encoder share the sequences like the dp ranks of a disaggregated encoder.
 ///
 /// Messages. Encoder outputs go from the rank that made them to the LLM dp rank whose sample needs them, and
 /// gradients return the same way. With Reshard::hub they pass through dp rank 0 of the encoder's last stage.
@@ -81,7 +81,7 @@ Program lower_without_work(const Plan& plan, const ModelSpec& model);
 ///  - a group runs a backward for each forward that it runs, so that the activations of each forward are
 ///    freed;
 ///  - the groups of one dp rank run each microbatch once on each of their stages;
-///  - each participant enters a collective once and waits for it once;
+///  - each participant enters a collective once and waits for it once, and its copies divide its ranks;
 ///  - Collective::ready is in [0, 1]; an all_reduce_start for which it is above 0 is followed by compute,
 ///    during which it becomes ready; of the starts before the same compute, later ones become ready later or
 ///    at the same time;

@@ -23,11 +23,9 @@ class RowCounter {
     }
   }
 
-  /// Returns the encoder outputs that dp rank e of the encoder makes for dp rank d of the LLM.
+  /// Returns the encoder outputs that dp rank e of a separate encoder makes for dp rank d of the LLM.
   std::int64_t outputs(int microbatch, std::int32_t e, std::int32_t d) const {
-    if (!has_encoder_ranks(plan_.layout) && e != d) return 0;
     const auto& tokens = shares_[static_cast<std::size_t>(microbatch)].output_tokens;
-    // An encoder without separate ranks has the dp ranks of the LLM, and each keeps its own outputs.
     return tokens[static_cast<std::size_t>(e * plan_.llm.dp + d)];
   }
 
@@ -35,10 +33,12 @@ class RowCounter {
   std::int64_t after(const Stage& stage, int microbatch, std::int32_t dp_rank) const {
     if (stage.llm_layers > 0 || stage.embedding)
       return llm_tokens_[static_cast<std::size_t>(microbatch * plan_.llm.dp + dp_rank)];
-    const auto& share = shares_[static_cast<std::size_t>(microbatch)];
-    if (!stage.connector) return share.work[static_cast<std::size_t>(dp_rank)].tokens;
+    const EncoderShare& share = shares_[static_cast<std::size_t>(microbatch)];
     std::int64_t sum = 0;
-    for (std::int32_t d = 0; d < plan_.llm.dp; ++d) sum += outputs(microbatch, dp_rank, d);
+    for (std::int32_t e = dp_rank * stage.copies; e < (dp_rank + 1) * stage.copies; ++e) {
+      if (!stage.connector) sum += share.work[static_cast<std::size_t>(e)].tokens;
+      for (std::int32_t d = 0; stage.connector && d < plan_.llm.dp; ++d) sum += outputs(microbatch, e, d);
+    }
     return sum;
   }
 

@@ -254,6 +254,13 @@ void check_collectives(const Program& program) {
     if (entered[c] != expected) {  // entered is in group order
       refuse_input("program", "expected each participant to enter collective {} once", c);
     }
+    const int copies = program.collectives[c].copies;
+    for (const std::int32_t g : program.collectives[c].groups) {
+      if (copies >= 1 && program.groups[g].ranks % copies == 0) continue;
+      refuse(program, g, -1,
+             "expected collective {} to have a number of copies that divides {} ranks, found {}", c,
+             program.groups[g].ranks, copies);
+    }
   }
 }
 

@@ -19,12 +19,11 @@ struct Spread {
 Spread spread_of(const ClusterSpec& cluster, const Collective& collective, const Program& program) {
   std::map<int, int> on_node;
   for (const std::int32_t group : collective.groups) {
-    ++on_node[cluster.node_of(program.first_device(program.groups[group]))];
+    on_node[cluster.node_of(program.first_device(program.groups[group]))] += collective.copies;
   }
   const auto fewer = [](const auto& a, const auto& b) { return a.second < b.second; };
   const auto [emptiest, fullest] = std::minmax_element(on_node.begin(), on_node.end(), fewer);
-  return {static_cast<int>(collective.groups.size()), static_cast<int>(on_node.size()), emptiest->second,
-          fullest->second};
+  return {collective.participants(), static_cast<int>(on_node.size()), emptiest->second, fullest->second};
 }
 
 /// Returns the bytes through each port in a reduce-scatter or all-gather over n ranks.
@@ -69,7 +68,7 @@ double network_bandwidth(const ClusterSpec& cluster, const Collective& collectiv
   if (emptiest == 1 || cluster.software.node_ring_bandwidth_bytes_per_s == 0) {
     return cluster.inter_node.bandwidth_bytes_per_s;
   }
-  const int rings = program.groups[collective.groups.front()].ranks;
+  const int rings = program.groups[collective.groups.front()].ranks / collective.copies;
   return cluster.software.node_ring_bandwidth_bytes_per_s / (rings * emptiest);
 }
 
@@ -80,7 +79,7 @@ Seconds phase_time(const ClusterSpec& cluster, const CollectivePhase& phase, dou
 
 std::vector<CollectivePhase> all_reduce_phases(const ClusterSpec& cluster, const Collective& collective,
                                                const Program& program) {
-  if (collective.groups.size() < 2) return {};
+  if (collective.participants() < 2) return {};
   const Spread spread = spread_of(cluster, collective, program);
   const auto bytes = static_cast<double>(collective.bytes.count);
   if (spread.nodes == 1) return ring(cluster, spread, bytes);
@@ -116,6 +115,10 @@ Seconds ring_half(const Link& link, int ranks, double bytes) {
 }
 
 }  // namespace
+
+Seconds copies_gather_time(const ClusterSpec& cluster, int copies, double bytes) {
+  return ring_half(cluster.intra_node, copies, copies * bytes);
+}
 
 bool inside_node(const ClusterSpec& cluster, const Message& message, const Program& program) {
   const Group& a = program.groups[message.source];
@@ -172,7 +175,7 @@ Seconds message_time(const ClusterSpec& cluster, const Message& message, const P
 }
 
 Seconds all_reduce_time(const ClusterSpec& cluster, const Collective& collective, const Program& program) {
-  if (collective.groups.size() < 2) return Seconds(0);
+  if (collective.participants() < 2) return Seconds(0);
   const double bandwidth = network_bandwidth(cluster, collective, program);
   Seconds sum{0};
   for (const CollectivePhase& phase : all_reduce_phases(cluster, collective, program)) {
@@ -184,7 +187,7 @@ Seconds all_reduce_time(const ClusterSpec& cluster, const Collective& collective
 ReductionTimes reduction_times(const ClusterSpec& cluster, const Collective& collective,
                                const Program& program) {
   ReductionTimes times;
-  if (collective.groups.size() < 2) return times;
+  if (collective.participants() < 2) return times;
   const double bandwidth = network_bandwidth(cluster, collective, program);
   const bool shared = shares_node_ring(cluster, collective, program);
   for (const CollectivePhase& phase : all_reduce_phases(cluster, collective, program)) {

@@ -23,7 +23,8 @@ struct CollectivePhase {
 
 /// Returns the phases of an all-reduce of B bytes over n participants on k nodes, with g participants on the
 /// fullest node and e on the emptiest. The ranks of each tp index form one all-reduce; all of these run at
-/// once. On one node every algorithm is a ring.
+/// once. A group with several copies of a stage is as many participants. On one node every algorithm is a
+/// ring.
 ///   ring          2 (n - 1) steps over all ranks, in as many rings as a node has participants, each of which
 ///                 leaves the node through its own network card (Thakur et al. 2005; NCCL): 2 (n - 1) / n B
 ///                 inside the node, 1 / e of it between nodes
@@ -52,6 +53,11 @@ Seconds phase_time(const ClusterSpec& cluster, const CollectivePhase& phase, dou
 /// the same position in their nodes, which carry a part of the tensor. NCCL sends in chunks and the rings
 /// work on different chunks at the same time, so the slower link decides.
 Seconds tensor_all_reduce_time(const ClusterSpec& cluster, int tp, double bytes);
+
+/// Returns the time in which the copies of a stage in one tp group (Stage::copies) gather what each of them
+/// has made, `bytes` at most, on all ranks of the group: an all-gather by rings inside the node, one for each
+/// tp index.
+Seconds copies_gather_time(const ClusterSpec& cluster, int copies, double bytes);
 
 /// Returns whether all ranks of both groups of a message are on one node.
 bool inside_node(const ClusterSpec& cluster, const Message& message, const Program& program);

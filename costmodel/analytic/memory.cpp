@@ -255,6 +255,11 @@ Bytes workspace_bytes(Op op, const Stage& stage, const ModelSpec& model, const W
   if (stage.connector) {
     most = std::max(most, stays + connector_workspace(op, model, stage, work.encoder));
   }
+  if (stage.copies > 1) {
+    // The outputs of all copies are gathered, padded to the largest, and then packed.
+    const std::int64_t rows = stage.connector ? merged_tokens(model, work.encoder) : work.encoder.tokens;
+    most = std::max(most, 2 * stage.copies * rows * kBf16Bytes * model.sent_width());
+  }
   if (stage.encoder_layers > 0) {
     most = std::max(most, stays + layer_workspace(op, model.encoder, stage.encoder_layers, stage,
                                                   work.encoder.tokens, encoder));

@@ -208,7 +208,20 @@ Seconds ProfiledCostModel::compute(Op op, const Stage& stage, const Work& work) 
               [&](const ProfiledCostModel& second, const Stage& its_stage, const Work& its_work) {
                 time += second.compute(op, its_stage, its_work);
               });
-  return time;
+  return time + gather_time(op, stage, work);
+}
+
+/// Returns the time in which the copies of an encoder in one tp group gather their outputs or, before a
+/// backward, the outputs' gradients. An all-gather is the second half of an all-reduce.
+Seconds ProfiledCostModel::gather_time(Op op, const Stage& stage, const Work& work) const {
+  if (stage.copies == 1 || work.encoder.tokens == 0 || op == Op::backward_weight) return Seconds(0);
+  const ModelSpec& model = profile_.model;
+  const std::int64_t rows = work.encoder.tokens / (stage.connector ? std::max(1, model.connector.merge) : 1);
+  const std::int64_t values = stage.copies * rows * model.sent_width();
+  // sum_time() converts from sums of 4 bytes; values are smaller by the ratio of the profile's types.
+  const double part = static_cast<double>(profile_.value_bytes) / static_cast<double>(profile_.sum_bytes);
+  return sum_time(stage.copies, Bytes{std::llround(kProgramSumBytes * part * static_cast<double>(values))}) /
+         2;
 }
 
 bool ProfiledCostModel::knows_shares() const {
@@ -276,7 +289,7 @@ Seconds ProfiledCostModel::all_reduce(const Collective& collective, const Progra
       squares = std::max(squares, Seconds(profile_.norm.at(parameters)));
     }
   }
-  return squares + sum_time(static_cast<int>(collective.groups.size()), collective.bytes);
+  return squares + sum_time(collective.participants(), collective.bytes);
 }
 
 Seconds ProfiledCostModel::sum_time(int ranks, Bytes program_bytes) const {

@@ -253,9 +253,10 @@ void add_wish_options(Options& options) {
               {{"tp", whole("N"), "tensor parallelism of the LLM, and of an encoder on the same ranks"},
                {"pp", whole("N"), "pipeline ranks of the LLM, and of an encoder on the same ranks"}});
   add_dp_option(options, whole("N"));
-  options.add(OptionGroup::plan,
-              {{"encoder-tp", whole("N"), "tensor parallelism of an encoder on its own ranks"},
-               {"encoder-pp", whole("N"), "pipeline ranks of an encoder on its own ranks"}});
+  options.add(
+      OptionGroup::plan,
+      {{"encoder-tp", whole("N"), "tensor parallelism of an encoder on its own ranks or in a colocated plan"},
+       {"encoder-pp", whole("N"), "pipeline ranks of an encoder on its own ranks"}});
   add_encoder_dp_option(options, whole("N"));
   add_microbatches_option(options);
 }

@@ -72,7 +72,7 @@ void add_module_parts(std::vector<Part>& parts, const std::string& name, const M
 std::vector<Part> parts_of_plan(const Plan& plan, const SearchOptions& search, bool chooses_parts) {
   std::vector<Part> parts;
   parts.push_back({fmt::format("layout {}", to_string(plan.layout)), !search.layouts.empty(), true});
-  if (has_encoder_ranks(plan.layout)) add_module_parts(parts, "encoder ", search.wish.encoder, plan.encoder);
+  if (plan.layout != Layout::uniform) add_module_parts(parts, "encoder ", search.wish.encoder, plan.encoder);
   add_module_parts(parts, "", search.wish.llm, plan.llm);
   parts.push_back(
       {fmt::format("microbatches {}", plan.microbatches), search.wish.microbatches.has_value(), true});

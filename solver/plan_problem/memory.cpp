@@ -62,10 +62,10 @@ class MemoryCaps {
     const Plan& plan = request_.plan;
     llm_tokens_ = add_tokens("LLM tokens", &Sample::llm, false);
     encoder_tokens_ = add_tokens("encoder tokens", &Sample::encoder, shared_);
-    if (shared_) {
+    if (const int parts = shared_ ? plan.encoder.dp : encoder_copies(plan); shared_ || parts > 1) {
       std::int64_t largest = 0;
       for (const Workload& one : sequences_) largest = std::max(largest, one.all_tokens());
-      encoder_tokens_ = encoder_tokens_ / plan.encoder.dp + static_cast<double>(largest);
+      encoder_tokens_ = encoder_tokens_ / parts + static_cast<double>(largest);
     }
     const std::vector<std::vector<int>> stages = stages_of_ranks(plan_shape(plan));
     for (std::size_t rank = 0; rank < stages.size(); ++rank) {
@@ -130,7 +130,7 @@ class MemoryCaps {
   }
 
   std::vector<double> activations(int stage) const {
-    const double share = of_microbatch(stage) ? request_.plan.encoder.dp : 1;
+    const double share = of_microbatch(stage) ? request_.plan.encoder.dp : stages_[stage].copies;
     std::vector<double> bytes;
     for (const Sample& sample : request_.samples) {
       const Work work = work_of_stage(stages_[stage], {sample.encoder(), sample.llm()});
@@ -252,9 +252,10 @@ Bytes peak_of_steps(const CostModel& cost, const std::vector<Stage>& stages,
 /// Works of a module are indexed by dp rank and microbatch.
 using Works = std::vector<std::vector<Work>>;
 
-/// Returns the work of each LLM dp rank in each microbatch; with `encodes`, including the encoder's.
-Works works_of_llm_ranks(const Plan& plan, std::span<const Sample> batch, const SamplesOfBins& bins,
-                         bool encodes) {
+/// Returns the work of each LLM dp rank in each microbatch; with `encodes`, including the encoder's, as in a
+/// Program.
+Works works_of_llm_ranks(const Plan& plan, const ModelSpec& model, std::span<const Sample> batch,
+                         const SamplesOfBins& bins, bool encodes) {
   Works works(plan.llm.dp, std::vector<Work>(plan.microbatches));
   for (int j = 0; j < plan.microbatches; ++j) {
     for (int d = 0; d < plan.llm.dp; ++d) {
@@ -263,6 +264,9 @@ Works works_of_llm_ranks(const Plan& plan, std::span<const Sample> batch, const 
         if (encodes) works[d][j].encoder += batch[i].encoder();
       }
     }
+    if (!encodes || encoder_copies(plan) == 1) continue;
+    const std::vector<Workload> heaviest = heaviest_shares(plan, model, batch, bins, j);
+    for (int d = 0; d < plan.llm.dp; ++d) works[d][j].encoder = heaviest[d];
   }
   return works;
 }
@@ -310,7 +314,7 @@ MemoryPeak memory_peak(const Plan& plan, const ModelSpec& model, const CostModel
   const SamplesOfBins bins = samples_of_bins(plan, assignment);
   const bool apart = has_encoder_ranks(plan.layout);
   const EncoderApart encoder = apart ? encoder_apart(plan, model, batch, bins) : EncoderApart();
-  const Works llm = works_of_llm_ranks(plan, batch, bins, !apart);
+  const Works llm = works_of_llm_ranks(plan, model, batch, bins, !apart);
   const std::vector<Stage> stages = plan_stages(plan, model);
   const std::vector<std::vector<int>> stages_of_rank = stages_of_ranks(order.shape);
   const std::vector<std::int32_t> ranks = first_ranks(plan);

@@ -454,6 +454,7 @@ class Builder {
     };
     Work work = mean_;
     if (encoder_apart(s)) work.llm = {};
+    if (stages_[s].copies > 1) work = {mean_part(mean_.encoder, stages_[s].copies), {}};
     if (apart_ && !encoder_apart(s)) work.encoder = {};
     if (!floor) return mean_plane(seconds, work);
     WorkTime low = tangent(seconds, work);
@@ -478,7 +479,8 @@ class Builder {
     if (const Excess& excess = excesses_[{op, first}]; !floor && excess.factor > 0) {
       mix[excess.feature] = excess.factor;
     }
-    const double part = encoder_apart(s) ? 1.0 / plan_.encoder.dp : 1.0;
+    // The copies of an encoder share a microbatch; the slowest takes at least the mean.
+    const double part = 1.0 / (encoder_apart(s) ? plan_.encoder.dp : stages_[s].copies);
     return loads.time(time.fixed_s, mix, encoder_apart(s), part);
   }
 

@@ -104,6 +104,25 @@ TEST(EncoderPieces, StayWithTheirSampleWhereTheEncoderHasNoRanksOfItsOwn) {
   EXPECT_EQ(pieces(plan, kFourTiles, bins, 0), expected);
 }
 
+TEST(EncoderPieces, AreDividedOverTheCopiesInATpGroup) {
+  // Each tp group of 2 ranks has two encoders of tp 1. Dp rank 0 has three tiles, whose centers at 0.5, 1.5
+  // and 2.5 of 3 are at 0.33, 1 and 1.67 of 2 copies. Dp rank 1, whose copies are 2 and 3, has one tile, with
+  // its center at 1 of 2.
+  Plan plan = disaggregated_plan({1, 1, 8, {4}}, {2, 2, 2, {3, 3}}, 1, 3);
+  plan.layout = Layout::colocated;
+  plan.order = OrderKind::three_phase;
+  const SamplesOfBins bins = samples_of_bins(plan, {1, 2, {0, 0, 1}});
+  std::vector<std::int32_t> copies;
+  for (const EncoderPiece& piece : pieces(plan, kFourTiles, bins, 0)) copies.push_back(piece.encoder_dp);
+  EXPECT_EQ(copies, (std::vector<std::int32_t>{0, 1, 1, 3}));
+  // So the slowest copy of dp rank 0 encodes two tiles of 16 tokens, the one of dp rank 1 a single tile.
+  const std::vector<Workload> heaviest = heaviest_shares(plan, tiny_model(), kFourTiles, bins, 0);
+  EXPECT_EQ(heaviest, (std::vector<Workload>{{2, 32, 512}, {1, 16, 256}}));
+  const Program program = lower(plan, tiny_model(), kFourTiles, {1, 2, {0, 0, 1}});
+  EXPECT_EQ(program.works.front().encoder, heaviest.front());
+  EXPECT_EQ(program.stages.front().copies, 2);
+}
+
 TEST(EncoderPieces, OfASampleWithFewOutputTokensMayHaveNone) {
   // One token from three tiles: 1 * 16 / 48 = 0, 1 * 32 / 48 = 0, 1.
   const Plan plan = disaggregated_plan({1, 1, 1, {4}}, {1, 1, 1, {6}}, 1, 1);
@@ -158,7 +177,8 @@ TEST(EncoderPieces, CoverEverySampleOnceInOrder) {
         EXPECT_LT(piece.encoder_dp, c.plan.encoder.dp);
         EXPECT_GE(piece.encoder_dp, rank);  // the pieces of each rank are contiguous
         rank = piece.encoder_dp;
-        EXPECT_TRUE(has_encoder_ranks(c.plan.layout) || piece.encoder_dp == piece.llm_dp);
+        EXPECT_TRUE(has_encoder_ranks(c.plan.layout) ||
+                    piece.encoder_dp / encoder_copies(c.plan) == piece.llm_dp);
       }
     }
     for (std::size_t i = 0; i < c.batch.size(); ++i) {
@@ -177,10 +197,12 @@ TEST(EncoderPieces, SumToTheShareAndToTheWorksOfTheProgram) {
     const Program program = lower(c.plan, tiny_model(), c.batch, c.assignment);
     for (int j = 0; j < c.plan.microbatches; ++j) {
       EncoderShare sums;
+      std::vector<double> weights(c.plan.encoder.dp, 0.0);
       sums.work.resize(c.plan.encoder.dp);
       sums.output_tokens.resize(static_cast<std::size_t>(c.plan.encoder.dp) * c.plan.llm.dp);
       for (const EncoderPiece& piece : pieces(c.plan, c.batch, bins, j)) {
         sums.work[piece.encoder_dp] += {1, piece.tokens, piece.attention_pairs};
+        weights[piece.encoder_dp] += sequence_weight(tiny_model(), {1, piece.tokens, piece.attention_pairs});
         sums.output_tokens[static_cast<std::size_t>(piece.encoder_dp) * c.plan.llm.dp + piece.llm_dp] +=
             piece.output_end - piece.output_begin;
       }
@@ -188,10 +210,15 @@ TEST(EncoderPieces, SumToTheShareAndToTheWorksOfTheProgram) {
       EXPECT_EQ(share.work, sums.work);
       EXPECT_EQ(share.output_tokens, sums.output_tokens);
       // The works of encoder ranks come first; in other layouts the works of the LLM's ranks include the
-      // encoder's work.
+      // encoder's work, which is that of the copy with the largest weight.
       const int dp = has_encoder_ranks(c.plan.layout) ? c.plan.encoder.dp : c.plan.llm.dp;
+      const int copies = encoder_copies(c.plan);
       for (int d = 0; d < dp; ++d) {
-        EXPECT_EQ(program.works[static_cast<std::size_t>(d) * c.plan.microbatches + j].encoder, sums.work[d]);
+        int heaviest = d * copies;
+        for (int e = heaviest; e < (d + 1) * copies; ++e)
+          heaviest = weights[e] > weights[heaviest] ? e : heaviest;
+        EXPECT_EQ(program.works[static_cast<std::size_t>(d) * c.plan.microbatches + j].encoder,
+                  sums.work[heaviest]);
       }
     }
   }

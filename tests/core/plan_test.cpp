@@ -64,6 +64,11 @@ TEST(Plan, RejectsScheduleLayoutAndChunksThatDoNotGoTogether) {
   for (const Plan& good : {chunked, colocated}) validate(good, model, testing::tiny_cluster());
   EXPECT_EQ(colocated.ranks(), 12);  // the LLM's ranks
   EXPECT_EQ(describe(colocated), "tp2 pp3 dp2 mb4 encoder-in-bubbles");
+  Plan with_copies = colocated;
+  with_copies.encoder = {1, 1, 12, {4}};  // on each of the 12 ranks
+  validate(with_copies, model, testing::tiny_cluster());
+  EXPECT_EQ(encoder_copies(with_copies), 2);
+  EXPECT_EQ(describe(with_copies), "tp2 pp3 dp2 mb4 encoder-in-bubbles encoder tp1");
   EXPECT_EQ(describe(chunked), "E tp2 pp1 dp2 | L tp1 pp2 dp2 mb4 interleaved x2");
 
   const auto refused = [&](Plan plan, const std::string& key, const std::string& words,
@@ -90,9 +95,12 @@ TEST(Plan, RejectsScheduleLayoutAndChunksThatDoNotGoTogether) {
           [](Plan& p) { p.order = OrderKind::encoder_in_bubbles; });
   refused(colocated, "schedule", "found zb-h1 in a colocated plan",
           [](Plan& p) { p.order = OrderKind::zb_h1; });
-  refused(colocated, "encoder.tp", "the tp of llm, which is 2", [](Plan& p) { p.encoder.tp = 1; });
+  refused(colocated, "encoder.tp", "expected a divisor of the tp of llm, 2, in a colocated plan, found 3",
+          [](Plan& p) { p.encoder.tp = 3; });
   refused(colocated, "encoder.pp", "one stage", [](Plan& p) { p.encoder = {2, 2, 6, {2, 2}}; });
-  refused(colocated, "encoder.dp", "dp x pp of llm, which is 6", [](Plan& p) { p.encoder.dp = 2; });
+  refused(colocated, "encoder.dp", "the ranks of llm over encoder.tp, which is 6",
+          [](Plan& p) { p.encoder.dp = 2; });
+  refused(colocated, "encoder.dp", "which is 12", [](Plan& p) { p.encoder.tp = 1; });
 }
 
 /// Encoder and LLM on the same 8 GPUs: 2 x 1 x 4 encoder ranks and 4 x 2 x 1 LLM ranks.

@@ -71,7 +71,8 @@ inline Plan random_plan(Random& random, OrderKind order, Layout layout) {
   } else if (layout == Layout::shared) {
     share_gpus(random, plan);
   } else if (layout == Layout::colocated) {
-    plan.encoder = {plan.llm.tp, 1, plan.llm.dp * plan.llm.pp, {4}};
+    const int tp = pick(random, plan.llm.tp);  // 1 or 2, so it divides the LLM's
+    plan.encoder = {tp, 1, plan.llm.ranks() / tp, {4}};
   } else {
     plan.encoder = plan.llm;
     int encoder_left = 4;

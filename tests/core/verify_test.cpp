@@ -102,7 +102,8 @@ Program program_with_late_entries() {
   program.microbatches = 1;
   program.stages.resize(1);
   program.works.resize(1);
-  program.collectives = {{{0}, Bytes{8}, 0.5}, {{0}, Bytes{8}, 1}};
+  program.collectives = {{.groups = {0}, .bytes = {8}, .ready = 0.5},
+                         {.groups = {0}, .bytes = {8}, .ready = 1}};
   program.instructions = {{Op::forward, 0, 0, 0},           {Op::all_reduce_start, 0, -1, 0},
                           {Op::all_reduce_start, 0, -1, 1}, {Op::backward, 0, 0, 0},
                           {Op::all_reduce_wait, 0, -1, 0},  {Op::all_reduce_wait, 0, -1, 1},

@@ -7,6 +7,7 @@
 #include "core/program/lowering.hpp"
 #include "core/support/random.hpp"
 #include "costmodel/analytic/communication.hpp"
+#include "costmodel/analytic/flops.hpp"
 #include "costmodel/analytic/memory.hpp"
 #include "tests/core/fixtures.hpp"
 #include "tests/core/random_plan.hpp"
@@ -198,6 +199,27 @@ TEST(AnalyticCostModel, ConnectorCommunicationByHand) {
   };
   EXPECT_NEAR(added(Op::forward), 2.96, 1e-9);
   EXPECT_NEAR(added(Op::backward), 2.48, 1e-9);
+}
+
+// The copies of an encoder gather as many rows as the connector makes from the heaviest copy's tokens, in
+// bf16, after the forward; before the backward they gather the gradients, unless nothing is trained.
+TEST(AnalyticCostModel, CopiesOfAnEncoderGatherTheirOutputs) {
+  const AnalyticCostModel cost = real_model();
+  const ModelSpec model = llava_llama3_8b();
+  Stage stage = layers_only(model.encoder.layers, 0, Recomputation::none, 1);
+  stage.connector = true;
+  Stage copies = stage;
+  copies.copies = 4;
+  const Work work{{2, 1458, 1'062'882}, {}};
+  const double bytes = 2.0 * connector_tokens(model, work.encoder) * static_cast<double>(model.sent_width());
+  const double gather = copies_gather_time(a100_cluster(), 4, bytes).count();
+  EXPECT_GT(gather, 0);
+  for (const Op op : {Op::forward, Op::backward}) {
+    const double more = (cost.compute(op, copies, work) - cost.compute(op, stage, work)).count();
+    EXPECT_NEAR(more, gather, 1e-9 * gather + 1e-15);
+  }
+  stage.trained = copies.trained = {false, false, true, 0};
+  EXPECT_EQ(cost.compute(Op::backward, copies, work), cost.compute(Op::backward, stage, work));
 }
 
 TEST(AnalyticCostModel, OptimizerStreamsThirtyBytesForEachOwnedParameter) {

@@ -166,6 +166,29 @@ TEST(Communication, UnequalNodesCountTheFullestInsideAndTheEmptiestBetween) {
   EXPECT_DOUBLE_EQ(all_reduce_time(small_cluster(), over({2, 3, 4}, 200), program).count(), 44);
 }
 
+// A group of 2 ranks with two copies of a stage of tp 1 takes part like two groups of one rank: in each phase
+// the ranks carry the same bytes over the same links.
+TEST(Communication, CopiesInAGroupAreParticipants) {
+  ClusterSpec cluster = small_cluster();
+  const Program groups = groups_of(1, 8, true);
+  const Program pairs = groups_of(2, 4, true);
+  for (const double node_ring : {0.0, 50.0}) {
+    cluster.software.node_ring_bandwidth_bytes_per_s = node_ring;
+    Collective copies = over({0, 1, 2, 3}, 200);
+    copies.copies = 2;
+    const Collective all = over({0, 1, 2, 3, 4, 5, 6, 7}, 200);
+    EXPECT_EQ(all_reduce_phases(cluster, copies, pairs), all_reduce_phases(cluster, all, groups));
+    EXPECT_EQ(all_reduce_time(cluster, copies, pairs), all_reduce_time(cluster, all, groups));
+    EXPECT_NE(all_reduce_phases(cluster, copies, pairs),
+              all_reduce_phases(cluster, over({0, 1, 2, 3}, 200), pairs));
+  }
+}
+
+TEST(Communication, CopiesGatherInsideTheNode) {
+  // 3 steps of 1 s + 100 bytes / 100 bytes per second.
+  EXPECT_DOUBLE_EQ(copies_gather_time(small_cluster(), 4, 100).count(), 6);
+}
+
 TEST(Communication, OneParticipantHasNothingToReduce) {
   EXPECT_EQ(all_reduce_time(small_cluster(), over({0}, 200), groups_of(1, 1, true)).count(), 0);
 }

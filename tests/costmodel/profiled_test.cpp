@@ -460,6 +460,33 @@ TEST(ProfiledCostModel, PricesCommunicationByItsLines) {
   EXPECT_DOUBLE_EQ(time(7), 18e-3);
 }
 
+// Two copies gather what both send: 2 * 8 rows of the LLM's width in f32, which the program counts as sums of
+// 4 bytes. That is half of an all-reduce over two ranks.
+TEST(ProfiledCostModel, GathersTheOutputsOfCopies) {
+  const ProfiledCostModel cost(known_profile());
+  const ModelSpec& model = cost.profile().model;
+  Stage stage = whole_stage(Recomputation::none);
+  stage.llm_layers = 0;
+  stage.embedding = stage.head = false;
+  const Work work{{1, 8 * std::max(1, model.connector.merge), 64}, {}};
+  Collective collective;
+  collective.groups = {0, 1};
+  collective.bytes = Bytes{2 * 8 * model.sent_width() * 4};
+  Program program;
+  program.stages.resize(1);
+  program.groups = {{0, 1, 0, 0, 0, 0}, {1, 1, 0, 1, 0, 0}};
+  const Seconds gather = cost.all_reduce(collective, program) / 2;
+  EXPECT_GT(gather.count(), 0);
+  Stage copies = stage;
+  copies.copies = 2;
+  for (const Op op : {Op::forward, Op::backward, Op::backward_input}) {
+    EXPECT_DOUBLE_EQ((cost.compute(op, copies, work) - cost.compute(op, stage, work)).count(),
+                     gather.count());
+  }
+  EXPECT_EQ(cost.compute(Op::backward_weight, copies, work), cost.compute(Op::backward_weight, stage, work));
+  EXPECT_EQ(cost.compute(Op::forward, copies, {}), Seconds(0));
+}
+
 /// An ffn of 12 is padded to 16 in memory: 4 more rows or columns of 8 in each of three matrices, 96 per
 /// layer. The encoder's ffn of 16 is unchanged.
 TEST(ProfiledCostModel, CountsTheZerosOfPaddedRows) {

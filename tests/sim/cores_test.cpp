@@ -88,7 +88,7 @@ TEST(Cores, ComputeThatWaitsEntersItsCollectiveLater) {
   const Instruction start{Op::all_reduce_start, 0, -1, 0};
   const Instruction wait{Op::all_reduce_wait, 0, -1, 0};
   PricedProgram priced = make_program({{kForward, start, backward, wait}, {kForward, start, backward, wait}},
-                                      {}, {{{0, 1}, Bytes{1}, 0.5}});
+                                      {}, {{.groups = {0, 1}, .bytes = Bytes{1}, .ready = 0.5}});
   priced.costs.instruction = {Nanoseconds(2), Nanoseconds(0), Nanoseconds(8), Nanoseconds(0),
                               Nanoseconds(8), Nanoseconds(0), Nanoseconds(4), Nanoseconds(0)};
   priced.costs.collective = {Nanoseconds(5)};

@@ -92,7 +92,7 @@ constexpr Instruction wait(int collective) {
 TEST(CriticalPath, EntersABackgroundCollectiveInsideTheComputeThatMakesItReady) {
   PricedProgram priced =
       make_program({{kForward, start(0), kBackward, wait(0)}, {kForward, start(0), kBackward, wait(0)}}, {},
-                   {{{0, 1}, Bytes{64}, 0.5}});
+                   {{.groups = {0, 1}, .bytes = Bytes{64}, .ready = 0.5}});
   priced.costs.instruction = {Nanoseconds(10), Nanoseconds(0), Nanoseconds(20), Nanoseconds(0),
                               Nanoseconds(10), Nanoseconds(0), Nanoseconds(40), Nanoseconds(0)};
   priced.costs.collective = {Nanoseconds(25)};
@@ -118,7 +118,7 @@ TEST(CriticalPath, GoesOverCollectivesThatWaitedForEachOther) {
 // As above, but in a recording the second collective is in a queue of its own and waits for the first.
 TEST(CriticalPath, GoesOverCollectivesThatWaitedForOnesOfAnotherQueue) {
   const std::vector<Instruction> list = {kForward, start(0), start(1), kBackward, wait(0), wait(1)};
-  const Collective second{{0, 1}, Bytes{64}, 0, CollectiveSum::gradients, 1, {0}};
+  const Collective second{.groups = {0, 1}, .bytes = Bytes{64}, .queue = 1, .after = {0}};
   PricedProgram priced = make_program({list, list}, {}, {{{0, 1}, Bytes{64}}, second});
   for (const std::size_t group : {0, 6}) {
     priced.costs.instruction[group] = Nanoseconds(3);

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "core/iteration/iteration.hpp"
+#include "core/program/encoder_share.hpp"
 #include "core/program/lowering.hpp"
 #include "sim/engine.hpp"
 #include "tests/core/fixtures.hpp"
@@ -43,8 +44,9 @@ class TokenCosts final : public SumCostModel {
 struct Case {
   Plan plan;
   Batch batch;
-  Program program;
-  ProgramCosts costs;
+  Assignment assignment = {};
+  Program program = {};
+  ProgramCosts costs = {};
 };
 
 /// Calls check(c) for random plans of every schedule and layout.
@@ -60,14 +62,14 @@ void for_each_case(const Check& check) {
       for (int round = 0; round < 40; ++round) {
         SCOPED_TRACE(std::string(to_string(order)) + " " + std::string(to_string(layout)) + " " +
                      std::to_string(round));
-        Case c{random_plan(random, order, layout), {}, {}, {}};
+        Case c{random_plan(random, order, layout), {}};
         c.plan.trained = random_trained(trained);
         validate(c.plan, tiny_model(), cluster);
         c.batch = random_batch(random, c.plan.gbs);
-        const Assignment assignment = random_assignment(random, c.plan, c.batch.size());
+        c.assignment = random_assignment(random, c.plan, c.batch.size());
         const ModelSpec model = tiny_model();
         const TokenCosts costs;
-        const Iteration iteration = make_iteration({model, cluster, costs}, c.plan, c.batch, assignment);
+        const Iteration iteration = make_iteration({model, cluster, costs}, c.plan, c.batch, c.assignment);
         c.program = iteration.program;
         c.costs = iteration.costs;
         check(c);
@@ -103,13 +105,19 @@ TEST(PlanSchedules, AreAcceptedAndRunEveryStageOnceForEachMicrobatch) {
 }
 
 // With any schedule, every token passes every layer of its module once forward and, except in a frozen
-// encoder, twice backward, over all dp ranks, a nanosecond each.
+// encoder, twice backward, over all dp ranks, a nanosecond each. A group with several copies of the encoder
+// is busy until the last of them is.
 TEST(PlanSchedules, LoseNoWork) {
   for_each_case([](const Case& c) {
     Work all;
     for (const Sample& sample : c.batch) {
-      all.encoder += sample.encoder();
+      if (encoder_copies(c.plan) == 1) all.encoder += sample.encoder();
       all.llm += sample.llm();
+    }
+    const SamplesOfBins bins = samples_of_bins(c.plan, c.assignment);
+    for (int j = 0; encoder_copies(c.plan) > 1 && j < c.plan.microbatches; ++j) {
+      for (const Workload& last : heaviest_shares(c.plan, tiny_model(), c.batch, bins, j))
+        all.encoder += last;
     }
     const Timeline timeline = simulate(c.program, c.costs, Detail::usage);
     Nanoseconds busy{0};
@@ -148,7 +156,7 @@ TEST(PlanSchedules, HoldTheStateOfAllTheirStages) {
     const Timeline timeline = simulate(c.program, c.costs, Detail::usage);
     std::int64_t layers = 0;
     for (const Stage& stage : c.program.stages)
-      layers += stage.dp * (stage.encoder_layers + stage.llm_layers);
+      layers += stage.dp / stage.copies * (stage.encoder_layers + stage.llm_layers);
     std::int64_t state = 0;
     for (const GroupUsage& group : timeline.groups) state += group.model_state.total().count;
     EXPECT_EQ(state, 10'000 * layers);
@@ -169,8 +177,9 @@ TEST(PlanSchedules, ReduceAndStepEveryStageOnEveryGroupThatHoldsIt) {
     }
     for (std::size_t s = 0; s < steps.size(); ++s) {
       const int dp = c.program.stages[s].dp;
-      EXPECT_EQ(steps[s], dp);
-      EXPECT_EQ(reduced[s], dp > 1 ? dp * 4 * trained_parameters(c.program.stages[s], tiny_model()) : 0);
+      const int groups = dp / c.program.stages[s].copies;
+      EXPECT_EQ(steps[s], groups);
+      EXPECT_EQ(reduced[s], dp > 1 ? groups * 4 * trained_parameters(c.program.stages[s], tiny_model()) : 0);
     }
   });
 }

@@ -195,7 +195,10 @@ TEST(RecordedProgramRuns, BoundLateEntriesByLaterOnes) {
   program.microbatches = 1;
   program.works.resize(1);
   program.stages.resize(1);
-  program.collectives = {{{1}, {8}, 0}, {{1}, {8}, 0.01}, {{0, 1}, {8}, 0.01}, {{0, 2}, {8}, 0.01}};
+  program.collectives = {{.groups = {1}, .bytes = {8}},
+                         {.groups = {1}, .bytes = {8}, .ready = 0.01},
+                         {.groups = {0, 1}, .bytes = {8}, .ready = 0.01},
+                         {.groups = {0, 2}, .bytes = {8}, .ready = 0.01}};
   priced.costs.collective = {Nanoseconds(50), Nanoseconds(5), Nanoseconds(5), Nanoseconds(5)};
   const std::vector<std::vector<std::int32_t>> early = {{}, {0}, {}};
   const std::vector<std::vector<std::int32_t>> late = {{2, 3}, {1, 2}, {3}};

@@ -174,7 +174,7 @@ PricedProgram with_background_reduction() {
   program.microbatches = 2;
   program.stages.resize(1);
   program.works.resize(1);
-  program.collectives = {{{0}, Bytes{8}, 0.5}};
+  program.collectives = {{.groups = {0}, .bytes = {8}, .ready = 0.5}};
   program.instructions = {{Op::forward, 0, 0, 0},         {Op::backward, 0, 0, 0},
                           {Op::forward, 0, 1, 0},         {Op::all_reduce_start, 0, -1, 0},
                           {Op::backward, 0, 1, 0},        {Op::all_reduce_wait, 0, -1, 0},

@@ -115,7 +115,7 @@ TEST(SharedCompute, ReductionsComeInWhenTheirPartIsDone) {
                                         {Op::backward, 0, 0, 0},
                                         {Op::all_reduce_wait, 0, -1, 0}},
                                        {{Op::forward, 1, 0, 0}, {Op::backward, 1, 0, 0}}},
-                                      {}, {{{0}, Bytes{8}, 0.5}});
+                                      {}, {{.groups = {0}, .bytes = Bytes{8}, .ready = 0.5}});
   priced.program.shared_gpus = 1;
   priced.costs.instruction[2] = Nanoseconds(100);
   priced.costs.instruction[5] = Nanoseconds(100);

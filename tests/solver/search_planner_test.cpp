@@ -439,8 +439,7 @@ TEST(SearchPlanner, ObeysOptions) {
     PlanWish wish;
     wish.llm = {plan.llm.tp, plan.llm.pp, plan.llm.dp};
     wish.microbatches = plan.microbatches;
-    if (plan.layout == Layout::disaggregated)
-      wish.encoder = {plan.encoder.tp, plan.encoder.pp, plan.encoder.dp};
+    if (plan.layout != Layout::uniform) wish.encoder = {plan.encoder.tp, plan.encoder.pp, plan.encoder.dp};
     for (const auto& [name, value] : parts_of(wish)) {
       if (random.below(2) == 0) value->reset();
     }

@@ -116,6 +116,13 @@ nlohmann::ordered_json program_json(const Iteration& iteration, const ModelSpec&
     refuse_input("", "model '{}': a program for other executors has one encoder, found a second one, {}",
                  model.name, model.second->encoder.name);
   }
+  if (encoder_copies(iteration.plan) > 1) {
+    refuse_input(
+        "",
+        "key 'encoder.tp': a program for other executors has encoders on whole tp groups, found an "
+        "encoder with tp {} on groups of {} ranks: plan with '--encoder-tp {}' or without colocated plans",
+        iteration.plan.encoder.tp, iteration.plan.llm.tp, iteration.plan.llm.tp);
+  }
   return {{"iteration", iteration.number},
           {"layout", to_string(iteration.plan.layout)},
           {"microbatches", iteration.program.microbatches},

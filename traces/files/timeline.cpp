@@ -212,6 +212,7 @@ struct StageExtras {
   bool shares = false;
   bool fronts = false;
   bool trained = false;
+  bool copies = false;
 };
 
 /// Makes a column of a part of the model: whether the stage trains it.
@@ -252,6 +253,7 @@ Columns<Stage> stage_columns(const StageExtras& extras) {
     columns.push_back(part_flag<&TrainedParts::llm>("trains_llm"));
     columns.push_back(whole<&Stage::trained, &TrainedParts::lora_rank>("lora_rank", 0, kMaxLoraRank));
   }
+  if (extras.copies) columns.push_back(whole<&Stage::copies>("copies", 1, kMaxRanks));
   return columns;
 }
 
@@ -309,6 +311,7 @@ StageExtras extras_of(const std::vector<Stage>& stages) {
     extras.shares = extras.shares || stage.share != 1;
     extras.fronts = extras.fronts || stage.front;
     extras.trained = extras.trained || !stage.trained.all();
+    extras.copies = extras.copies || stage.copies > 1;
   }
   return extras;
 }
@@ -402,8 +405,9 @@ void check_groups(const JsonValue& json, const std::vector<GroupUsage>& groups) 
 
 /// Reads shapes: none, or one for each stage, with a part of a GPU if GPUs are shared.
 std::vector<Stage> read_stage_shapes(const JsonValue& json, std::int64_t stages, bool shares_gpus) {
-  std::vector<Stage> rows = read_table(json, stage_columns({json.has("optimizer_states"), json.has("share"),
-                                                            json.has("front"), json.has("trains_encoder")}));
+  std::vector<Stage> rows =
+      read_table(json, stage_columns({json.has("optimizer_states"), json.has("share"), json.has("front"),
+                                      json.has("trains_encoder"), json.has("copies")}));
   if (!rows.empty() && static_cast<std::int64_t>(rows.size()) != stages) {
     json.at("tp").refuse_type("one entry for each of {} stages, or none", stages);
   }

@@ -405,7 +405,7 @@ class SearchBounds::PlanPrice {
       if (stages_[s].dp == 1 || !stages_[s].is_trained()) continue;
       const Bytes gradients{gradient_bytes(plan_.optimizer_states) *
                             trained_parameters(stages_[s], bounds_.request_.model)};
-      seconds[s] = cost_.all_reduce({groups_of_stage[s], gradients, 0}, program).count();
+      seconds[s] = cost_.all_reduce({groups_of_stage[s], gradients, stages_[s].copies}, program).count();
     }
     return seconds;
   }

@@ -172,12 +172,20 @@ std::vector<ModulePlan> SearchSpace::modules(const ModuleWish& wish, int gpus, i
 void SearchSpace::add_uniform(Layout layout) {
   const bool colocated = layout == Layout::colocated;
   if (colocated && request_.model.encoder.layers == 0) return;
-  if (!request_.search.wish.encoder.is_empty()) return;  // it has no separate ranks
+  const ModuleWish& wish = request_.search.wish.encoder;
+  if (!colocated && !wish.is_empty()) return;  // it has no parallelism of its own
   const int layers = request_.model.llm.layers + (colocated ? 0 : request_.model.encoder.layers);
   for (const ModulePlan& llm :
        modules(request_.search.wish.llm, request_.cluster.gpus(), layers, request_.gbs)) {
-    if (colocated && llm.pp == 1) continue;
-    shapes_.push_back({layout, colocated ? ModulePlan{llm.tp, 1, llm.dp * llm.pp, {}} : llm, llm});
+    if (!colocated) {
+      shapes_.push_back({layout, llm, llm});
+      continue;
+    }
+    for (int tp = llm.tp; tp >= 1; --tp) {
+      const ModulePlan encoder{tp, 1, llm.ranks() / tp, {}};
+      if (llm.tp % tp != 0 || !wish.grants(encoder)) continue;
+      if (llm.pp > 1 || tp < llm.tp) shapes_.push_back({layout, encoder, llm});  // otherwise it is uniform
+    }
   }
 }
 
@@ -397,8 +405,10 @@ std::string SearchSpace::empty_reason() const {
     if (request_.cluster.is_mixed()) reason += "; shares need GPUs of one type";
   }
   if (may_be(request_.search.layouts, Layout::colocated) && !request_.search.layouts.empty())
-    reason += "; colocated plans have at least 2 pipeline stages and one of the orders " +
-              listed(names_of(orders_where([](const OrderTraits& order) { return order.spreads_encoder; })));
+    reason +=
+        "; colocated plans have at least 2 pipeline stages, or an encoder with a smaller tp than the LLM's, "
+        "and one of the orders " +
+        listed(names_of(orders_where([](const OrderTraits& order) { return order.spreads_encoder; })));
   return reason;
 }
 

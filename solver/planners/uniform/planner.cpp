@@ -108,6 +108,9 @@ bool can_interleave(UniformSplit split, int microbatches, int pp) {
 }
 
 std::string no_configuration(const PlanRequest& request) {
+  if (open_kinds(request).empty()) {
+    return fmt::format("uniform plans run in none of the orders {}", listed(names_of(request.search.orders)));
+  }
   return fmt::format(
       "no tp x pp x dp uses all {} GPUs: tp must divide the GPUs of a node ({}), dp must be at most the "
       "global batch ({}), and the {} encoder and {} LLM layers must give each stage a layer{}",
@@ -182,9 +185,11 @@ std::vector<Plan> in_other_orders(const PlanRequest& request, UniformSplit split
 
 std::vector<Plan> uniform_candidates(const PlanRequest& request, UniformSplit split) {
   std::vector<Plan> candidates;
+  const std::vector<PipelineKind> kinds = open_kinds(request);
+  if (kinds.empty()) return candidates;
   for (const ModulePlan& module : allowed_modules(request)) {
     for (const int microbatches : microbatch_counts(request.gbs, module.dp))
-      add_plans(candidates, request, split, module, microbatches, open_kinds(request).front());
+      add_plans(candidates, request, split, module, microbatches, kinds.front());
   }
   return candidates;
 }
