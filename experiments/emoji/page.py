@@ -70,14 +70,25 @@ def last_mean(steps, key, count=50):
     return sum(values) / len(values) if values else None
 
 
-def facts(steps):
+def against(predicted, measured):
+    return f"{predicted:.3f} s ({100 * (predicted / measured - 1):+.1f} %)"
+
+
+def facts(steps, check):
+    """Returns paragraphs about the steps of the log, and about the recorded steps in the output of `dflop check runs`."""
     lines = [f"{len(steps)} steps of {steps[0]['samples']} pictures; loss a token {steps[0]['loss']:.3f} in the first, "
              f"{last_mean(steps, 'loss'):.3f} in the mean of the last 50."]
     predicted = last_mean(steps, "predicted_s")
     if predicted:
         measured = last_mean(steps, "iteration_s")
-        lines.append(f"A step took {measured:.3f} s in the mean of the last 50, predicted from the profile were "
-                     f"{predicted:.3f} s ({100 * (predicted / measured - 1):+.1f} %).")
+        lines.append(f"A step took {measured:.3f} s in the mean of the last 50. The profile that was measured before training "
+                     f"predicted {against(predicted, measured)}.")
+    measured, others, idle = (check[key] for key in ("measured_s", "others_fraction", "measured_idle_fraction"))
+    lines.append(f"The last {len(check['steps'])} steps took {measured:.3f} s in the median; the profile that was measured after "
+                 f"training predicts {against(check['predicted_s'], measured)}. Predictions leave out that other processes took "
+                 f"{100 * (others or 0):.1f} % of the machine's time, that the faster rank waited for the slower one (ranks were "
+                 f"idle for {100 * idle:.1f} % of a step, {100 * check['predicted_idle_fraction']:.1f} % as predicted), and that "
+                 f"the speed of a virtual machine changes: compare both profiles.")
     return "".join(f"<p>{line}</p>" for line in lines)
 
 
@@ -90,6 +101,8 @@ def write(out, model, train, held_out_samples):
         steps = [step for step in map(json.loads, file) if step.get("loss") is not None]
     with open(os.path.join(out, "run.svg"), encoding="utf-8") as file:
         curves = file.read()
+    with open(os.path.join(out, "check.json"), encoding="utf-8") as file:
+        (check,) = json.load(file)["plans"]
     before, after, held_out = (read_rows(os.path.join(out, f"{n}.json")) for n in ("before", "after", "held-out"))
     trained = pictures_of(train)
     unseen = pictures_of(held_out_samples)
@@ -98,7 +111,7 @@ def write(out, model, train, held_out_samples):
 <title>The emoji run</title><style>{STYLE}</style></head><body>
 <h1>The emoji run</h1>
 <p>Model: {NAMES[model_type]}, from random weights. Data: {os.path.basename(train)}.</p>
-{facts(steps)}
+{facts(steps, check)}
 {curves}
 <h2>Pictures that were trained: {share(after)} answers are right</h2>
 <table><tr><th></th><th>name</th><th>before</th><th>after</th></tr>

@@ -117,6 +117,12 @@ class Run:
             keep=keep,
         )
 
+    def profile(self, name):
+        self.command(
+            *("profile", "--hf", self.model, "--tp", "1", "--out", self.path(name)),
+            *("--ranks", str(max(2, self.ranks)), "--busy", str(self.ranks), "--budget-s", str(self.profile_seconds)),
+        )
+
     def remove_earlier(self):
         """Removes files to which a training run would append, or which it would refuse to overwrite."""
         shutil.rmtree(self.path("model"), ignore_errors=True)
@@ -127,18 +133,23 @@ class Run:
         say("What the model says before")
         self.answers(self.model, "train", "before.json", "--random-weights")
         say("Measuring the model's parts on this machine")
-        self.command(
-            *("profile", "--hf", self.model, "--tp", "1", "--out", self.path("profile.json")),
-            *("--ranks", str(max(2, self.ranks)), "--busy", str(self.ranks), "--budget-s", str(self.profile_seconds)),
-        )
+        self.profile("profile.json")
         say(f"Training on {self.ranks} rank(s)")
         self.remove_earlier()
         self.command(
             *("train", os.path.join(HERE, "recipe.yaml"), "--hf", self.model, "--data", self.samples("train")),
             *("--eval-data", self.samples("held-out")),
             *("--dp", str(self.ranks), "--profile", self.path("profile.json"), "--log", self.path("run.jsonl")),
+            *("--record", self.path("steps.json.gz")),
             *("--export", self.path("model"), *(("--steps", str(self.steps)) if self.steps else ())),
             keep="steps.txt",
+        )
+        say("Measuring the parts again, because the machine's speed may have changed")
+        self.profile("profile-after.json")
+        self.command(
+            *("check", "runs", "--recordings", self.path("steps.json.gz"), "--profile", self.path("profile-after.json")),
+            *("--format", "json"),
+            keep="check.json",
         )
         say("What the model says now")
         self.answers(self.path("model"), "train", "after.json")

@@ -28,6 +28,13 @@ def test_the_committed_pictures_are_trained(source, tmp_path, options, model, fi
     assert after[0]["sample"] == first_id
     report = (out / "report.html").read_text()
     assert f"Model: {model}, from random weights." in report
+    # The first of three steps is a warm-up. Both profiles predict.
+    (check,) = json.loads((out / "check.json").read_text())["plans"]
+    assert len(check["steps"]) == 2
+    predicted = f"{check['predicted_s']:.3f} s ({100 * check['error']:+.1f} %). Predictions leave out"
+    assert f"The last 2 steps took {check['measured_s']:.3f} s in the median; " in report
+    assert f"the profile that was measured after training predicts {predicted}" in report
+    assert "The profile that was measured before training predicted" in report
     # 24 answers before and after training about 24 trained pictures and 7 held-out pictures.
     assert report.count("<img") == 24 + 7
     weights = os.listdir(out / "model")
