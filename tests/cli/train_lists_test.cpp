@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "tests/cli/shard_training.hpp"
+#include "tests/traces/media/png_file.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
@@ -63,18 +64,30 @@ TEST_F(TrainLists, HaveTheLossesOfTars) {
   EXPECT_EQ(losses(train("a.json", "--steps 4 --media-root media")), expected);
 }
 
-/// A folder of frames is a video. Two ranks with a sample each have the losses of one rank with both.
+/// A folder of frames is a video, of its frames in their order. Two ranks with a sample each have the losses
+/// of one rank with both.
 TEST_F(TrainLists, FoldersOfFramesAreVideos) {
   for (const char* video : {"media/a", "media/b"}) std::filesystem::create_directory(sandbox.path(video));
-  for (const char* frame : {"a/1.jpg", "a/2.jpg", "b/1.jpg", "b/2.jpg", "b/3.jpg"})
-    std::filesystem::copy_file(sandbox.path("media/photo.jpg"), sandbox.path(std::string("media/") + frame));
-  json list;
-  for (const char* video : {"a", "b", "b", "a"}) {
-    list.push_back(sample(video, "x", "<video>"));
-    list.back()["video"] = list.back()["image"];
-    list.back().erase("image");
+  const json a = {"a/1.png", "a/2.png"};
+  const json b = {"b/1.png", "b/2.png", "b/3.png"};
+  std::uint8_t gray = 0;
+  for (const json& video : {a, b}) {
+    for (const json& frame : video)
+      testing::write_all(sandbox.path("media/" + frame.get<std::string>()),
+                         testing::gray_png(64, 48, gray += 40));
   }
-  write_lines("videos.jsonl", list);
+  const auto write_videos = [&](const std::string& name, const json& first, const json& second) {
+    json list;
+    for (const json& video : {first, second, second, first}) {
+      list.push_back(sample("", "x", "<video>"));
+      list.back()["video"] = video;
+      list.back().erase("image");
+    }
+    write_lines(name, list);
+  };
+  write_videos("videos.jsonl", "a", "b");
+  write_videos("frames.jsonl", a, b);
+  write_videos("swapped.jsonl", a, {"b/1.png", "b/3.png", "b/2.png"});
   const std::string options = "--media-root media --steps 2 ";
   const RunResult alone = train("videos.jsonl", options);
   EXPECT_NE(alone.err.find("2 frames per second in the videos of 4 samples"), std::string::npos) << alone.err;
@@ -84,6 +97,8 @@ TEST_F(TrainLists, FoldersOfFramesAreVideos) {
   ASSERT_EQ(found.size(), 2U);
   for (std::size_t step = 0; step < 2; ++step) EXPECT_NEAR(found[step], expected[step], 1e-4);
   EXPECT_LT(expected[1], expected[0]);
+  EXPECT_EQ(losses(train("frames.jsonl", options)), expected);
+  EXPECT_NE(losses(train("swapped.jsonl", options)), expected);
 }
 
 /// A resumed run must not turn pictures that it took as stored before.

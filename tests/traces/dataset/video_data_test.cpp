@@ -296,6 +296,11 @@ TEST(VideoData, SampledFramesAreEvenlySpread) {
   EXPECT_EQ(qwen_video_frames({30, 4.2, {64, 48}}, qwen).frames, even);
   qwen.video.emplace();
   EXPECT_EQ(qwen_video_frames({30, 4.2, {64, 48}}, qwen).frames, even);
+  // 6 frames at 4 a second are 3 at 2 a second: 0, 2.5 and 5. numpy rounds halves to even.
+  qwen.video->min_frames = 2;
+  EXPECT_EQ(qwen_video_frames({6, 4, {64, 48}}, qwen).frames, (std::vector<std::int64_t>{0, 2, 5}));
+  // A frame each 4 s is slower than a frame a second: all are taken.
+  EXPECT_EQ(llava_video_frames({3, 0.25, {64, 48}}, {}).frames, (std::vector<std::int64_t>{0, 1, 2}));
   // All frames of a sampled video are taken. Its limit counts the repeated one: 302 frames of 860 x 760
   // pixels have 0.9 * 128,000 * 784 * 2 / 302 = 598,124 pixels each, so sides shrink by 1.0453 to 822.7 x
   // 727.0, or 29 x 25 tokens; with 301 frames they would be 29 x 26.

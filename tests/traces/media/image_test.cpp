@@ -123,6 +123,34 @@ TEST(Image, PngMetadataBehindPixelsTurn) {
   }
 }
 
+/// Writers split the pixels into chunks. Headers keep the first of these, without its data, no chunk of over
+/// 1 MiB, and nothing behind the end.
+TEST(Image, HeadersOfPngAreShort) {
+  const auto headers_of = [](const std::string& file) {
+    return png_headers(file.size(), [&](std::uint64_t offset, char* to, std::size_t count) {
+      ASSERT_LE(offset + count, file.size());
+      file.copy(to, count, offset);
+    });
+  };
+  const std::string whole = png_file(3, 2, 8, 0, "\0\1\2\3\0\4\5\6"s);
+  const std::size_t pixels = 33;  // after the signature and IHDR
+  const std::string end = png_chunk("IEND", "");
+  const std::string packed = whole.substr(pixels + 8, whole.size() - end.size() - 4 - (pixels + 8));
+  const std::string turn = png_chunk("eXIf", exif_of(6, false));
+  std::string split = whole.substr(0, pixels);
+  for (const char byte : packed) split += png_chunk("IDAT", std::string(1, byte));
+  const std::string headers = headers_of(whole.substr(0, whole.size() - end.size()) + turn + end);
+  EXPECT_EQ(headers_of(split + turn + end), headers);
+  EXPECT_EQ(image_size(headers, "a.png"), (ImageSize{2, 3}));
+  EXPECT_EQ(decode_image(split + turn + end, "a.png").pixels,
+            decode_image(whole.substr(0, pixels) + turn + whole.substr(pixels), "a.png").pixels);
+  const std::string large = png_chunk("teXt", std::string(1 << 20, 'x'));
+  EXPECT_EQ(headers_of(split + large + turn + end), headers);
+  // Pillow reads nothing behind the end, so the picture is not turned.
+  EXPECT_EQ(headers_of(whole + turn), headers_of(whole));
+  EXPECT_EQ(image_size(whole + turn, "a.png"), (ImageSize{3, 2}));
+}
+
 /// The checksums are those of zlib.crc32() over the pixels of Pillow 13.0.0:
 /// ImageOps.exif_transpose(Image.open(file)).convert("RGB"). Pillow reads XMP data if EXIF data have no
 /// orientation.

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <numeric>
 
 #include "core/error.hpp"
@@ -144,6 +145,12 @@ TEST(Video, PartOfAFileIsAVideo) {
   write_file_atomically(path, "before" + bytes + std::string(600, 'x'));
   const ReadableFile file(path);
   EXPECT_EQ(video_shape({file, 6, bytes.size(), "v"}).frames, 10);
+  // A stream of packets has no size of its own: its end is the part's. Each half has 4 frames.
+  const std::string stream = read_text_file(golden_io("sizes.h264"));
+  write_file_atomically(path, stream + stream);
+  const ReadableFile twice(path);
+  EXPECT_EQ(video_shape({twice, 0, stream.size(), "v"}).frames, 4);
+  EXPECT_EQ(video_shape({twice, 0, 2 * stream.size(), "v"}).frames, 8);
   std::remove(path.c_str());
 }
 
@@ -208,6 +215,28 @@ TEST(Video, RatesAreMeans) {
   EXPECT_EQ(video_shape(Video(golden_io("frames.avi")).video), (VideoShape{6, 24, {32, 24}}));
   EXPECT_EQ(Video(golden_io("frames.flv")).decode({5}).size(), 1U);
   EXPECT_EQ(Video(golden_io("frames.avi")).decode({5}).size(), 1U);
+}
+
+/// A file may lose its end while it is open.
+TEST(Video, AFileThatShrinksIsReported) {
+  if (!reads_video_files()) GTEST_SKIP() << "built without FFmpeg";
+  const std::string path = ::testing::TempDir() + "dflop-shrunk-video";
+  write_file_atomically(path, read_text_file(golden_io("frames.mkv")));
+  const Video video(path);
+  std::filesystem::resize_file(path, 300);
+  expect_refused([&] { video.decode({9}); }, "v", {"expected", "bytes, found", "to the file's end"});
+  std::remove(path.c_str());
+}
+
+/// The time scale of a track is the fourth number of 'mdhd', 10,240 a second for 5 frames, so 2^31 - 1 a
+/// second makes a million frames a second.
+TEST(Video, WrongRatesAreRejected) {
+  if (!reads_video_files()) GTEST_SKIP() << "built without FFmpeg";
+  const std::string path = ::testing::TempDir() + "dflop-wrong-rate";
+  std::string fast = read_text_file(golden_io("frames.mp4"));
+  write_file_atomically(path, fast.replace(fast.find("mdhd") + 16, 4, "\x7F\xFF\xFF\xFF"));
+  expect_refused([&] { video_shape(Video(path).video); }, "v", {"frame rate of at most 10000 per second"});
+  std::remove(path.c_str());
 }
 
 /// Cut-off and damaged files name the video and, if decoding began, the frame.
