@@ -68,6 +68,14 @@ TEST(SamplesFile, ErrorsNameTheirPlace) {
           R"({"id":"a","modality":"image","encoder_sequences":[[1,4,16]],"encoder_output_tokens":0,"llm_tokens":7})")
           .find("encoder_output_tokens': expected at least 1 with encoder sequences"),
       std::string::npos);
+  // Each of 4 tokens attends at least to itself.
+  EXPECT_NE(
+      message(
+          R"({"id":"a","modality":"image","encoder_sequences":[[1,4,3]],"encoder_output_tokens":1,"llm_tokens":7})")
+          .find("samples[0].encoder_sequences[0][2]': expected a whole number from 4 to 16, found 3"),
+      std::string::npos)
+      << message(
+             R"({"id":"a","modality":"image","encoder_sequences":[[1,4,3]],"encoder_output_tokens":1,"llm_tokens":7})");
   EXPECT_NE(message(R"({"id":"a","modality":"text"})").find("encoder_sequences"), std::string::npos);
   EXPECT_NE(
       message(

@@ -173,8 +173,8 @@ TEST(ScheduleFileFormat, ContradictionsAreRejected) {
           {"[count, tokens, attention pairs]"});
   refused("[[5,729,531441]]", "[[0,729,531441]]", "samples[0].encoder_sequences[0][0]", {"found 0"});
   refused("[[5,729,531441]]", "[[5,729,531442]]", "samples[0].encoder_sequences[0][2]",
-          {"from 0 to 531441", "found 531442"});  // 729 * 729 + 1
-  refused("[[5,729,531441]]", "[[1000,1000000,1],[1,1,1]]", "samples[0].encoder_sequences[1]",
+          {"from 729 to 531441", "found 531442"});  // 729 * 729 + 1
+  refused("[[5,729,531441]]", "[[1000,1000000,1000000],[1,1,1]]", "samples[0].encoder_sequences[1]",
           {"at most 1000000000 encoder tokens", "found 1000000001"});
   refused("\"image\"", "\"text\"", "samples[0].encoder_sequences", {"none in a text sample"});
   refused("[[5,729,531441]]", "[]", "samples[0].encoder_output_tokens", {"0 without", "found 3000"});

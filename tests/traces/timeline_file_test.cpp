@@ -94,6 +94,24 @@ TEST(TimelineFileFormat, UntrainedTokensAreWrittenIfThereAreAny) {
   EXPECT_EQ(parse_timeline(to_json(timeline), "t.json"), timeline);
 }
 
+/// Each token attends to itself: 20 tokens have 20 pairs or more.
+TEST(TimelineFileFormat, WorksWithFewerPairsThanTokensAreRejected) {
+  Timeline timeline = small_timeline();
+  timeline.works[0].encoder.attention_pairs = 20;
+  EXPECT_EQ(parse_timeline(to_json(timeline), "t.json"), timeline);
+  timeline.works[0].encoder.attention_pairs = 19;
+  expect_refused([&] { parse_timeline(to_json(timeline), "t.json"); },
+                 "t.json: key 'iterations[0].works.encoder_attention_pairs[0]'", {"tokens, 20, found 19"});
+  timeline.works[0].encoder.attention_pairs = 20;
+  timeline.works[1].encoder.second = {2, 30, 29};
+  expect_refused([&] { parse_timeline(to_json(timeline), "t.json"); },
+                 "t.json: key 'iterations[0].works.second_encoder_attention_pairs[1]'",
+                 {"tokens, 30, found 29"});
+  timeline.works[1] = {{}, {1, 30, 0}};
+  expect_refused([&] { parse_timeline(to_json(timeline), "t.json"); },
+                 "t.json: key 'iterations[0].works.llm_attention_pairs[1]'", {"tokens, 30, found 0"});
+}
+
 /// A file is unchanged if no work is a second encoder's.
 TEST(TimelineFileFormat, TheSecondEncodersWorkIsWrittenIfThereIsAny) {
   Timeline timeline = small_timeline();

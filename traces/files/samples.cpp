@@ -22,7 +22,8 @@ EncoderSequences read_encoder_sequences(const JsonValue& json) {
   EncoderSequences group;
   group.count = items[0].integer<std::int64_t>(1, kMaxSequences);
   group.tokens = items[1].integer<std::int64_t>(1, kMaxSequenceTokens);
-  group.attention_pairs = items[2].integer<std::int64_t>(0, group.tokens * group.tokens);
+  // Each token attends at least to itself.
+  group.attention_pairs = items[2].integer<std::int64_t>(group.tokens, group.tokens * group.tokens);
   group.second = items.size() == 4 && items[3].integer(1, 2) == 2;
   return group;
 }

@@ -282,6 +282,22 @@ Columns<Work> work_columns(bool has_untrained, bool has_second) {
   return columns;
 }
 
+/// Checks that each token attends at least to itself.
+void check_works(const JsonValue& json, const std::vector<Work>& works) {
+  for (std::size_t i = 0; i < works.size(); ++i) {
+    const auto check = [&](std::string_view key, std::int64_t tokens, std::int64_t pairs) {
+      if (pairs < tokens) {
+        json.at(key).elements()[i].refuse("expected at least as many attention pairs as tokens, {}, found {}",
+                                          tokens, pairs);
+      }
+    };
+    const Workload& encoder = works[i].encoder;
+    check("encoder_attention_pairs", encoder.tokens, encoder.attention_pairs);
+    check("second_encoder_attention_pairs", encoder.second.tokens, encoder.second.attention_pairs);
+    check("llm_attention_pairs", works[i].llm.tokens, works[i].llm.attention_pairs);
+  }
+}
+
 Columns<RecordedCollective> collective_columns() {
   const auto integers = [](const JsonValue& value) {
     std::vector<std::int32_t> numbers;
@@ -457,6 +473,7 @@ Timeline read_timeline(const JsonValue& json, const FileNames& names, std::int64
   const JsonValue works = json.at("works");
   timeline.works =
       read_table(works, work_columns(works.has("llm_untrained_tokens"), works.has("second_encoder_tokens")));
+  check_works(works, timeline.works);
   limits.works = static_cast<std::int64_t>(timeline.works.size());
   timeline.spans = read_table(json.at("spans"), span_columns(limits));
   timeline.memory = read_table(json.at("memory"), memory_columns());
