@@ -78,6 +78,18 @@ TEST(CorrectionFile, HasSixCountsWithTwoEncoders) {
                  "c.json: key 'fits[0].reference_encoder'", {"of one encoder or two"});
 }
 
+/// The time of the reference depends on how many of its tokens have logits.
+TEST(CorrectionFile, HasUntrainedTokensOfTheReference) {
+  CorrectionFile file = example();
+  EXPECT_EQ(to_json(file).find("untrained"), std::string::npos);
+  file.fits[0].reference.llm.untrained_tokens = 1200;
+  const std::string text = to_json(file);
+  EXPECT_EQ(parse_correction(text, "c.json"), file);
+  EXPECT_EQ(parse_correction(text, "c.json").fits[0].reference.llm.untrained_tokens, 1200);
+  expect_refused([&] { parse_correction(replaced(text, "tokens\": 1200", "tokens\": 3001"), "c.json"); },
+                 "c.json: key 'fits[0].reference_untrained_tokens'", {"3000", "found 3001"});
+}
+
 TEST(CorrectionFile, BadFilesAreRejected) {
   const std::string good = to_json(example());
   const auto refused = [&](std::string_view from, std::string_view to, const std::string& key,

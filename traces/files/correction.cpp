@@ -44,6 +44,8 @@ void write_fit(JsonWriter& writer, const CorrectionFit& fit) {
   writer.field("op", to_string(fit.op));
   write_workload(writer, "reference_encoder", fit.reference.encoder);
   write_workload(writer, "reference_llm", fit.reference.llm);
+  if (fit.reference.llm.untrained_tokens > 0)
+    writer.field("reference_untrained_tokens", fit.reference.llm.untrained_tokens);
   writer.field("iterations", fit.iterations);
   writer.field("variance", fit.variance);
   writer.row("bucket_modules", fit.buckets, [](const ShapeBucket& bucket) {
@@ -101,13 +103,18 @@ void require_semidefinite(const JsonValue& json, const CorrectionFit& fit) {
 }
 
 CorrectionFit read_fit(const JsonValue& json) {
-  json.require_keys({"kind", "op", "reference_encoder", "reference_llm", "iterations", "variance",
-                     "bucket_modules", "bucket_tokens", "bucket_lengths", "information", "moment", "rise",
-                     "fall"});
+  json.require_keys(
+      {"kind", "op", "reference_encoder", "reference_llm", "iterations", "variance", "bucket_modules",
+       "bucket_tokens", "bucket_lengths", "information", "moment", "rise", "fall"},
+      {"reference_untrained_tokens"});
   CorrectionFit fit;
   fit.kind = json.at("kind").choice<StageKind>();
   fit.op = json.at("op").choice({Op::forward, Op::backward, Op::backward_input, Op::backward_weight});
   fit.reference = {read_workload(json.at("reference_encoder")), read_workload(json.at("reference_llm"))};
+  if (json.has("reference_untrained_tokens")) {
+    fit.reference.llm.untrained_tokens =
+        json.at("reference_untrained_tokens").integer<std::int64_t>(0, fit.reference.llm.tokens);
+  }
   fit.iterations = json.at("iterations").integer<std::int64_t>(0, kMaxCount);
   fit.variance = json.at("variance").number_in(0, kMaxSum);
   fit.buckets = read_buckets(json);
