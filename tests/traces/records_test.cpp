@@ -45,6 +45,21 @@ TEST(Records, AByteOrderMarkMayComeFirst) {
   expect_error("\xEF\xBB\xBF\xEF\xBB\xBF" + table(kImage), "t.csv:row 1, column '???id'");
 }
 
+/// A picture, sound or video is no table.
+TEST(Records, MediaAreRejectedWithWhatADataSetIs) {
+  for (const auto& [name, kind] : {std::pair{"photo.jpg", "a picture"},
+                                   {"wide.png", "a picture"},
+                                   {"sound.wav", "a sound"},
+                                   {"frames.mp4", "a video"}}) {
+    const std::string found =
+        error_of(read_text_file(std::string(DFLOP_SOURCE_DIR "/tests/golden/io/") + name));
+    EXPECT_EQ(found.substr(0, found.find(": a data set is")),
+              std::string("t.csv: expected a data set, found ") + kind);
+    EXPECT_NE(found.find("a CSV of shapes"), std::string::npos) << found;
+    EXPECT_NE(found.find(".jsonl"), std::string::npos) << found;
+  }
+}
+
 TEST(Records, ReadsEveryColumn) {
   const auto records =
       parse_records(table(std::string(kImage) + kVideo + "s,libri,,audio,9,,,,,,,4.41,1,0,12,12\n" +

@@ -6,6 +6,7 @@
 
 #include "core/refuse.hpp"
 #include "traces/text/csv.hpp"
+#include "traces/text/first_bytes.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
@@ -229,6 +230,13 @@ std::vector<Record> load_records(const std::string& path) {
 }
 
 std::vector<Record> parse_records(std::string_view text, const std::string& file) {
+  if (const std::string_view medium = medium_that_begins(text); !medium.empty()) {
+    refuse_input(
+        file,
+        "expected a data set, found {}: a data set is a CSV of shapes, samples in JSON or, with the folder of "
+        "a model, tars or a JSON list (.jsonl) whose conversations name their pictures, sounds and videos",
+        medium);
+  }
   CsvReader reader(text, file);
   std::vector<std::string_view> fields;
   if (!reader.next(fields)) {

@@ -4,6 +4,7 @@
 
 #include "core/refuse.hpp"
 #include "traces/media/codecs.hpp"
+#include "traces/text/first_bytes.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
@@ -37,6 +38,8 @@ const ImageCodec& codec_of(std::string_view bytes, const std::string& file) {
   for (const char byte : bytes.substr(0, 8)) {
     found += fmt::format(" {:02x}", static_cast<unsigned char>(byte));
   }
+  if (const std::string_view other = medium_that_begins(bytes); !other.empty())
+    found = fmt::format(" {} instead of a picture", other);
   refuse_input(
       file,
       "expected a JPEG file, which begins with ff d8 ff, a PNG file (89 50 4e 47) or a WebP file ('RIFF', 4 bytes "

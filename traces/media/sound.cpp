@@ -13,6 +13,7 @@
 #include <unsupported/Eigen/FFT>
 
 #include "core/refuse.hpp"
+#include "traces/text/first_bytes.hpp"
 #include "traces/text/text_file.hpp"
 
 namespace dflop {
@@ -89,8 +90,11 @@ WavFile read_format(std::string_view bytes, std::size_t at, std::uint32_t size, 
 
 WavFile read_headers(std::string_view bytes, const std::string& file) {
   if (bytes.size() < 12 || !bytes.starts_with("RIFF") || bytes.substr(8, 4) != "WAVE") {
+    const std::string_view other = medium_that_begins(bytes);
     refuse_input(file, "expected a WAV file, which begins with 'RIFF', a size and 'WAVE', found {}",
-                 bytes.starts_with("RF64") ? "RF64" : "another kind or fewer bytes");
+                 bytes.starts_with("RF64") ? "RF64"
+                 : other.empty()           ? "another kind or fewer bytes"
+                                           : other);
   }
   std::optional<WavFile> wav;
   std::size_t at = 12;

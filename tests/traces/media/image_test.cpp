@@ -286,6 +286,12 @@ TEST(Image, EveryCutFileIsRejected) {
 TEST(Image, ErrorsSayWhatWasFound) {
   expect_refused([] { decode_image("GIF89a", "a.gif"); }, "a.gif", {"expected a JPEG file", "47 49 46 38"});
   expect_refused([] { decode_image("", "a"); }, "a", {"an empty file"});
+  expect_refused([] { decode_image(read_text_file(golden_io("sound.wav")), "a.png"); }, "a.png",
+                 {"found a sound instead of a picture"});
+  for (const char* video : {"frames.mp4", "cut.mp4", "frames.mkv"}) {
+    expect_refused([&] { decode_image(read_text_file(golden_io(video)), "a.png"); }, "a.png",
+                   {"found a video instead of a picture"});
+  }
   const std::string wide = read_text_file(golden_io("wide.png"));
   expect_refused([&] { image_size(wide, "w.png", 97 * 61 - 1); }, "w.png", {"5916 pixels", "97x61"});
   EXPECT_NO_THROW(image_size(wide, "w.png", 97 * 61));

@@ -83,6 +83,14 @@ TEST(Sounds, AreTheMeanOfTheirChannels) {
             (std::vector<float>{0, (64.0f + 127.0f) / 256}));
 }
 
+TEST(Sounds, OtherMediaAreNamed) {
+  for (const auto& [name, expected] :
+       {std::pair{"photo.jpg", "found a picture"}, {"frames.mp4", "found a video"}}) {
+    const std::string found = error_of(read_text_file(golden_io(name)));
+    EXPECT_NE(found.find(expected), std::string::npos) << found;
+  }
+}
+
 TEST(Sounds, MayBeExtensibleAndHaveOtherChunks) {
   const std::string guid_end = "\x00\x00\x00\x00\x10\x00\x80\x00\x00\xAA\x00\x38\x9B\x71"s;
   const auto extensible = [&](const std::string& guid) {
