@@ -22,6 +22,10 @@ class PlanCheck {
     check_module("encoder", plan_.encoder, model_.encoder.layers, plan_.layout == Layout::uniform);
     check_module("llm", plan_.llm, model_.llm.layers, true);
     if (plan_.layout == Layout::uniform) check_uniform();
+    if (plan_.layout == Layout::uniform && plan_.encoder_recomputation) {
+      refuse("encoder_recomputation",
+             "expected a plan in which the encoder has stages of its own, found a uniform plan");
+    }
     check_ranks();
     if (plan_.layout == Layout::colocated) check_colocated();
     check_share();

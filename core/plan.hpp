@@ -59,6 +59,13 @@ enum class Reshard : std::uint8_t {
   hub,     ///< through one rank of the encoder, which gets all of a microbatch
 };
 
+/// A ShareRule says how a microbatch is divided over the encoder's dp ranks, if these differ from the LLM's,
+/// or over the copies of the encoder in a tp group. Each rank gets successive samples or sequences.
+enum class ShareRule : std::uint8_t {
+  cost,   ///< sequences, into parts of equal FLOP
+  count,  ///< whole samples, into parts of equally many
+};
+
 template <>
 inline constexpr NameTable<Layout, 4> kNames<Layout> = {{{Layout::disaggregated, "disaggregated"},
                                                          {Layout::uniform, "uniform"},
@@ -76,6 +83,10 @@ inline constexpr NameTable<OptimizerStates, 2> kNames<OptimizerStates> = {
 template <>
 inline constexpr NameTable<Reshard, 2> kNames<Reshard> = {
     {{Reshard::direct, "direct"}, {Reshard::hub, "hub"}}};
+
+template <>
+inline constexpr NameTable<ShareRule, 2> kNames<ShareRule> = {
+    {{ShareRule::cost, "cost"}, {ShareRule::count, "count"}}};
 
 /// Returns the bytes of one parameter's gradient during accumulation and reduction.
 constexpr std::int64_t gradient_bytes(OptimizerStates states) {
@@ -107,6 +118,8 @@ struct PlanOptions {
   OrderKind order = OrderKind::one_f_one_b;
   int chunks = 1;  ///< stages of each pipeline rank; only planners of uniform plans accept more than 1
   Recomputation recomputation = Recomputation::full;
+  /// The encoder's, if it is not the same. Only plans in which the encoder has stages of its own have one.
+  std::optional<Recomputation> encoder_recomputation = {};
   /// Gradients are reduced in buckets of about this many bytes. Each bucket is reduced as soon as the stage's
   /// last backward has computed it. 0: all gradients are reduced at once, after the last backward of the
   /// group.
@@ -114,8 +127,9 @@ struct PlanOptions {
   RankOrder placement = RankOrder::stage_major;
   OptimizerStates optimizer_states = OptimizerStates::fp32;
   Reshard reshard = Reshard::direct;  ///< if the encoder has separate ranks; other plans have no reshard
-  bool zero1 = true;                  ///< optimizer states are split over dp
-  bool sequence_parallel = true;      ///< activations between tp regions are split over tp
+  ShareRule share_rule = ShareRule::cost;
+  bool zero1 = true;              ///< optimizer states are split over dp
+  bool sequence_parallel = true;  ///< activations between tp regions are split over tp
   /// True: all gradients are scaled down if their norm over all parameters exceeds a limit. All ranks must
   /// know the norm before any takes its optimizer step.
   bool clip_gradients = false;
@@ -162,6 +176,11 @@ struct Plan : PlanOptions {
 /// whose encoder has a smaller tp than the LLM.
 inline int encoder_copies(const Plan& plan) {
   return plan.layout == Layout::colocated ? plan.llm.tp / plan.encoder.tp : 1;
+}
+
+/// Returns the recomputation of a module's layers.
+inline Recomputation recomputation_of(const PlanOptions& options, bool encoder) {
+  return encoder ? options.encoder_recomputation.value_or(options.recomputation) : options.recomputation;
 }
 
 /// Splits `layers` as evenly over `stages` as whole layers allow, larger parts first: {14, 13} for 27 over 2.

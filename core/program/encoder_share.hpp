@@ -122,36 +122,46 @@ void for_each_piece_of_sample(const ModelSpec& model, const Sample& sample, Enco
 /// batch order, then sequence in order. If the encoder has separate ranks, the microbatch's total weight is
 /// divided into equal parts, one per encoder dp rank, and a sequence goes to the rank whose part contains the
 /// sequence's midpoint. In other plans a sample's sequences stay on its LLM dp rank, whose copies of the
-/// encoder divide the dp rank's weight in the same way.
+/// encoder divide the dp rank's weight in the same way. With ShareRule::count each sample has weight 1, and
+/// its sequences stay together.
 template <typename Visit>
 void for_each_piece(const Plan& plan, const ModelSpec& model, std::span<const Sample> batch,
                     const SamplesOfBins& bins, int j, Visit&& visit) {
   const bool apart = has_encoder_ranks(plan.layout);
   const int parts = apart ? plan.encoder.dp : encoder_copies(plan);
+  const bool by_count = plan.share_rule == ShareRule::count;
   const auto bin_of = [&](std::int32_t d) -> const auto& {
     return bins[j * plan.llm.dp + d];
   };
-  double total = 0;  // of the ranks that share
-  for (std::int32_t d = 0; apart && d < plan.llm.dp; ++d) total += encoder_weight(model, batch, bin_of(d));
+  const auto weight_of = [&](std::int32_t d) {
+    return by_count ? static_cast<double>(bin_of(d).size()) : encoder_weight(model, batch, bin_of(d));
+  };
+  double total = 0;  // of the samples that the parts share
+  for (std::int32_t d = 0; apart && d < plan.llm.dp; ++d) total += weight_of(d);
   double done = 0;
   for (std::int32_t d = 0; d < plan.llm.dp; ++d) {
     const std::int32_t first_part = apart ? 0 : d * parts;
     if (!apart && parts > 1) {
-      total = encoder_weight(model, batch, bin_of(d));
+      total = weight_of(d);
       done = 0;
     }
-    const auto rank_of = [&](double weight) {
-      if (parts == 1) return first_part;
-      const double middle = done + weight / 2;
-      done += weight;
+    const auto part_with = [&](double middle) {
       return first_part +
              std::min(parts - 1, static_cast<std::int32_t>(middle * parts / std::max(total, 1.0)));
+    };
+    const auto rank_of = [&](double weight) {
+      if (parts == 1) return first_part;
+      if (by_count) return part_with(done + 0.5);
+      const double middle = done + weight / 2;
+      done += weight;
+      return part_with(middle);
     };
     for (const std::int32_t i : bin_of(d)) {
       EncoderPiece first;
       first.sample = i;
       first.llm_dp = d;
       for_each_piece_of_sample(model, batch[i], first, rank_of, visit);
+      if (by_count) done += 1;
     }
   }
 }

@@ -447,7 +447,6 @@ class Lowering {
 
 std::vector<Stage> plan_stages(const Plan& plan, const ModelSpec& model) {
   Stage common;
-  common.recomputation = plan.recomputation;
   common.zero1 = plan.zero1;
   common.sequence_parallel = plan.sequence_parallel;
   common.optimizer_states = plan.optimizer_states;
@@ -459,6 +458,7 @@ std::vector<Stage> plan_stages(const Plan& plan, const ModelSpec& model) {
     stage.dp = module.dp;
     stage.encoder_layers = encoder_layers;
     stage.llm_layers = llm_layers;
+    stage.recomputation = recomputation_of(plan, llm_layers == 0);
     stages.push_back(stage);
   };
   if (plan.layout == Layout::uniform) {

@@ -125,6 +125,9 @@ void add_plan_options(Options& options) {
            "stages per pipeline rank, for interleaved (zb-v always has 2); default with planner search: 2"},
           {"recompute", text(joined<Recomputation>(), "full"),
            "activations to recompute in the backward pass"},
+          {"encoder-recompute", text(joined<Recomputation>()),
+           "activations of the encoder to recompute, if not as --recompute says; for encoders with stages of "
+           "their own"},
           {"gradient-bucket", whole("BYTES", 0),
            "reduce gradients in buckets of this size, in bytes, during the last backward; 0: reduce all "
            "gradients after it"},
@@ -137,6 +140,9 @@ void add_plan_options(Options& options) {
           {"reshard", text(joined<Reshard>(), "direct"),
            "how activations go from the encoder's ranks to separate LLM ranks: from each rank to each "
            "(direct), or through one encoder rank (hub)"},
+          {"share-rule", text(joined<ShareRule>(), "cost"),
+           "how encoder dp ranks, or the encoder's copies in a tp group, divide a microbatch: into parts of "
+           "equal FLOP (cost) or of equally many samples (count)"},
           {"zero1", flag(), "split optimizer states over dp ranks"},
           {"no-zero1", flag(), "keep full optimizer states on every dp rank"},
           {"sequence-parallel", flag(), "outside tp regions, split activations over tp ranks"},
@@ -164,6 +170,9 @@ PlanOptions read_plan_options(const Values& values, bool may_search) {
   PlanOptions options = find_setting(values["setting"].as<std::string>()).options;
   read_order(values, options, may_search);
   read_given(values, "recompute", options.recomputation);
+  if (values.count("encoder-recompute") > 0)
+    read_given(values, "encoder-recompute", options.encoder_recomputation.emplace());
+  read_given(values, "share-rule", options.share_rule);
   read_given(values, "placement", options.placement);
   if (!values["gradient-bucket"].defaulted())
     options.gradient_bucket = {read_integer(values, "gradient-bucket", 0, kMaxGradientBucket)};

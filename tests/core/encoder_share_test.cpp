@@ -123,6 +123,23 @@ TEST(EncoderPieces, AreDividedOverTheCopiesInATpGroup) {
   EXPECT_EQ(program.stages.front().copies, 2);
 }
 
+TEST(EncoderPieces, AreDividedBySamplesOnRequest) {
+  // Three samples over two ranks: centers at 0.5, 1.5 and 2.5 of 3 are at 0.33, 1 and 1.67 of 2, whatever the
+  // samples' numbers of tiles; the first has none.
+  Plan plan = disaggregated_plan({1, 1, 2, {4}}, {1, 1, 1, {6}}, 1, 3);
+  plan.share_rule = ShareRule::count;
+  std::vector<std::int32_t> ranks;
+  for (const EncoderPiece& piece : pieces(plan, kFourTiles, samples_of_bins(plan, {1, 1, {0, 0, 0}}), 0))
+    ranks.push_back(piece.encoder_dp);
+  EXPECT_EQ(ranks, (std::vector<std::int32_t>{1, 1, 1, 1}));
+  // By cost, the centers of the four tiles decide.
+  plan.share_rule = ShareRule::cost;
+  ranks.clear();
+  for (const EncoderPiece& piece : pieces(plan, kFourTiles, samples_of_bins(plan, {1, 1, {0, 0, 0}}), 0))
+    ranks.push_back(piece.encoder_dp);
+  EXPECT_EQ(ranks, (std::vector<std::int32_t>{0, 0, 1, 1}));
+}
+
 TEST(EncoderPieces, OfASampleWithFewOutputTokensMayHaveNone) {
   // One token from three tiles: 1 * 16 / 48 = 0, 1 * 32 / 48 = 0, 1.
   const Plan plan = disaggregated_plan({1, 1, 1, {4}}, {1, 1, 1, {6}}, 1, 1);

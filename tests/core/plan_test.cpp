@@ -97,6 +97,10 @@ TEST(Plan, RejectsScheduleLayoutAndChunksThatDoNotGoTogether) {
           [](Plan& p) { p.order = OrderKind::zb_h1; });
   refused(colocated, "encoder.tp", "expected a divisor of the tp of llm, 2, in a colocated plan, found 3",
           [](Plan& p) { p.encoder.tp = 3; });
+  Plan uniform = testing::disaggregated_plan({1, 2, 2, {4, 0}}, {1, 2, 2, {0, 6}}, 4, 16);
+  uniform.layout = Layout::uniform;
+  refused(uniform, "encoder_recomputation", "the encoder has stages of its own, found a uniform plan",
+          [](Plan& p) { p.encoder_recomputation = Recomputation::none; });
   refused(colocated, "encoder.pp", "one stage", [](Plan& p) { p.encoder = {2, 2, 6, {2, 2}}; });
   refused(colocated, "encoder.dp", "the ranks of llm over encoder.tp, which is 6",
           [](Plan& p) { p.encoder.dp = 2; });

@@ -86,6 +86,9 @@ inline Plan random_plan(Random& random, OrderKind order, Layout layout) {
   plan.gbs = plan.bins() + static_cast<int>(random.below(20));
   if (random.below(2) == 0) plan.gradient_bucket = Bytes{pick(random, 400'000)};
   if (random.below(2) == 0) plan.reshard = Reshard::hub;
+  if (random.below(3) == 0) plan.share_rule = ShareRule::count;
+  if (layout != Layout::uniform && random.below(3) == 0)
+    plan.encoder_recomputation = static_cast<Recomputation>(random.below(kNames<Recomputation>.size()));
   return plan;
 }
 

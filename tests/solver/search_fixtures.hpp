@@ -176,6 +176,10 @@ inline std::optional<std::pair<SearchShape, Plan>> draw_plan(const SearchSpace& 
       if (!moved.empty()) cut = std::move(moved[random.below(moved.size())]);
     }
   }
+  if (cut.layout != Layout::uniform && space.recomputations().size() > 1 && random.below(3) == 0) {
+    cut.encoder_recomputation = space.recomputations()[random.below(space.recomputations().size())];
+    if (cut.encoder_recomputation == cut.recomputation) cut.encoder_recomputation.reset();
+  }
   return std::pair(shape, std::move(cut));
 }
 

@@ -225,6 +225,21 @@ TEST(UniformPlanner, SaysWhyThereIsNoConfiguration) {
   }
 }
 
+// Requests that no uniform plan meets: a recomputation of the encoder alone, and orders of colocated plans.
+TEST(UniformPlanner, SaysWhyNoUniformPlanMeetsARequest) {
+  const Case c(2, 4, 1, 2, 4);
+  for (const UniformSplit split : kSplits) {
+    PlanRequest request = c.request();
+    request.options.encoder_recomputation = Recomputation::none;
+    EXPECT_EQ(UniformPlanner(split).plan(request).infeasible_reason,
+              "uniform plans recompute the layers of encoder and LLM alike, found an encoder recomputation");
+    request = c.request();
+    request.search.orders = {OrderKind::three_phase};
+    EXPECT_EQ(UniformPlanner(split).plan(request).infeasible_reason,
+              "uniform plans run in none of the orders three-phase");
+  }
+}
+
 TEST(UniformPlanner, RejectsBatchesOfAnotherSize) {
   Case c(2, 4, 1, 2, 4);
   c.gbs = 5;

@@ -95,6 +95,10 @@ TEST(MegatronMimo, WritesRecomputationAndOptimizer) {
   Plan plan = example();
   plan.recomputation = Recomputation::selective;
   expect_text(plan, "recompute_granularity=\"selective\",\n        recompute_modules=[\"core_attn\"],");
+  plan.encoder_recomputation = Recomputation::full;
+  expect_text(plan, "recompute_granularity=\"full\"");  // the encoder's; the LLM's stays selective
+  expect_text(plan, "recompute_granularity=\"selective\"");
+  plan.encoder_recomputation.reset();
   plan.recomputation = Recomputation::none;
   expect_text(plan, "recompute_granularity=None,");
   expect_text(

@@ -135,6 +135,8 @@ TEST(PlanFile, RandomPlansReadBackUnchanged) {
     plan.placement = static_cast<RankOrder>(random.below(kNames<RankOrder>.size()));
     plan.optimizer_states = static_cast<OptimizerStates>(random.below(2));
     plan.reshard = static_cast<Reshard>(random.below(2));
+    plan.share_rule = static_cast<ShareRule>(random.below(2));
+    if (random.below(2) == 1) plan.encoder_recomputation = static_cast<Recomputation>(random.below(3));
     plan.zero1 = random.below(2) == 1;
     plan.sequence_parallel = random.below(2) == 1;
     plan.trained = {random.below(2) == 1, random.below(2) == 1, random.below(2) == 1,

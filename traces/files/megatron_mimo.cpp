@@ -343,7 +343,7 @@ TRAINING = dict(micro_batch_size={}, global_batch_size={})
 TRANSFORMER = {{
 )",
                       samples, plan.gbs);
-  text += transformer("images", plan.encoder, plan.encoder.layers, false, plan.recomputation) +
+  text += transformer("images", plan.encoder, plan.encoder.layers, false, recomputation_of(plan, true)) +
           transformer("language", plan.llm, llm_layers(plan), llm_is_sequence_parallel, plan.recomputation);
   text += fmt::format(R"(}}
 

@@ -69,11 +69,14 @@ std::string to_json(const Plan& plan) {
   writer.field("schedule", to_string(plan.order));
   if (plan.chunks != 1) writer.field("chunks", plan.chunks);
   writer.field("recomputation", to_string(plan.recomputation));
+  if (plan.encoder_recomputation)
+    writer.field("encoder_recomputation", to_string(*plan.encoder_recomputation));
   if (plan.gradient_bucket.count > 0) writer.field("gradient_bucket_bytes", plan.gradient_bucket.count);
   if (plan.placement != RankOrder::stage_major) writer.field("placement", to_string(plan.placement));
   if (plan.optimizer_states != OptimizerStates::fp32)
     writer.field("optimizer_states", to_string(plan.optimizer_states));
   if (plan.reshard != Reshard::direct) writer.field("reshard", to_string(plan.reshard));
+  if (plan.share_rule != ShareRule::cost) writer.field("share_rule", to_string(plan.share_rule));
   writer.field("zero1", plan.zero1);
   writer.field("sequence_parallel", plan.sequence_parallel);
   if (plan.clip_gradients) writer.field("clip_gradients", true);
@@ -87,11 +90,11 @@ std::string to_json(const Plan& plan) {
 Plan parse_plan(std::string_view json, const std::string& file) {
   const JsonDocument document(json, file);
   const JsonValue root = document.root(kPlanSchema, kPlanVersion);
-  root.require_keys(
-      {"schema", "version", "planner", "model", "cluster", "gbs", "layout", "encoder", "llm", "microbatches",
-       "schedule", "recomputation", "zero1", "sequence_parallel"},
-      {"encoder_share", "chunks", "gradient_bucket_bytes", "placement", "optimizer_states", "reshard",
-       "clip_gradients", "frozen", "lora_rank", "objective", "respect_memory", "assumptions"});
+  root.require_keys({"schema", "version", "planner", "model", "cluster", "gbs", "layout", "encoder", "llm",
+                     "microbatches", "schedule", "recomputation", "zero1", "sequence_parallel"},
+                    {"encoder_share", "chunks", "encoder_recomputation", "gradient_bucket_bytes", "placement",
+                     "optimizer_states", "reshard", "share_rule", "clip_gradients", "frozen", "lora_rank",
+                     "objective", "respect_memory", "assumptions"});
   Plan plan;
   plan.planner = root.at("planner").string();
   plan.model = root.at("model").string();
@@ -115,6 +118,9 @@ Plan parse_plan(std::string_view json, const std::string& file) {
   }
   plan.order = root.at("schedule").choice(all_order_kinds());
   plan.recomputation = root.at("recomputation").choice<Recomputation>();
+  if (root.has("encoder_recomputation"))
+    plan.encoder_recomputation = root.at("encoder_recomputation").choice<Recomputation>();
+  if (root.has("share_rule")) plan.share_rule = root.at("share_rule").choice<ShareRule>();
   if (root.has("gradient_bucket_bytes")) {
     plan.gradient_bucket = {root.at("gradient_bucket_bytes").integer<std::int64_t>(0, kMaxGradientBucket)};
   }

@@ -22,7 +22,7 @@ Stage stage_of(const PlanRequest& request, bool encoder, int layers, int tp) {
   stage.front = stage.connector = encoder;
   stage.embedding = stage.head = !encoder;
   stage.tp = tp;
-  stage.recomputation = request.options.recomputation;
+  stage.recomputation = recomputation_of(request.options, encoder);
   stage.sequence_parallel = request.options.sequence_parallel;
   stage.zero1 = false;
   stage.trained = request.options.trained;

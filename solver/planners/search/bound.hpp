@@ -58,11 +58,12 @@ class SearchBounds {
   bool known() const { return known_; }
 
   /// Returns a floor for all plans of a shape with this recomputation and number of microbatches, whatever
-  /// their layer cut, order and placement. Reductions and optimizer steps are left out. Only one thread may
-  /// call it at a time.
+  /// their layer cut, order, placement and chosen recomputation of the encoder. Reductions and optimizer
+  /// steps are left out. Only one thread may call it at a time.
   PlanFloor shape_floor(const SearchShape& shape, Recomputation recomputation, int microbatches);
 
-  /// Returns the floor of one plan. Several threads may call it at once.
+  /// Returns the floor of one plan and, except for its estimates, of all plans that differ from it only in a
+  /// chosen recomputation of the encoder. Several threads may call it at once.
   PlanFloor plan_floor(const Plan& plan) const;
 
   /// Returns a bound on the objectives of all plans that differ from this one only in the cut of their layers
@@ -136,6 +137,8 @@ class SearchBounds {
   double whole_module(Kind kind, int tp, Recomputation recomputation, double share, std::int64_t bins);
   void set_whole_memory(PlanFloor& floor, Kind kind, const ModulePlan& module, Recomputation recomputation,
                         int microbatches, int llm_dp, int held) const;
+  Stage fastest(Stage stage, Layout layout) const;
+  Stage smallest(Stage stage, Layout layout) const;
   Stage whole_stage(Kind kind, int tp, int dp, Recomputation recomputation) const;
   Work held_work(const HardBatch& batch, const Stage& stage, int microbatches, int llm_dp, int held) const;
   Bytes surely_live(const Plan& plan, const Stage& stage, int held) const;

@@ -112,7 +112,7 @@ Stage piece_stage(const Plan& plan, const ModelSpec& model, const LayerChain& ch
   stage.tp = module.tp;
   stage.dp = module.dp;
   if (is_encoder) stage.copies = encoder_copies(plan);
-  stage.recomputation = plan.recomputation;
+  stage.recomputation = recomputation_of(plan, is_encoder);
   stage.zero1 = plan.zero1;
   stage.sequence_parallel = plan.sequence_parallel;
   stage.optimizer_states = plan.optimizer_states;

@@ -21,7 +21,6 @@ constexpr int kChunks = 2;  // of interleaved, unless more are requested
 std::vector<double> layer_seconds(const PlanRequest& request, const Plan& plan, const Work& work,
                                   bool with_encoder, bool with_llm) {
   Stage stage;
-  stage.recomputation = plan.recomputation;
   stage.sequence_parallel = plan.sequence_parallel;
   stage.trained = plan.trained;
   const auto seconds = [&](const Stage& s, const Work& load) {
@@ -31,6 +30,7 @@ std::vector<double> layer_seconds(const PlanRequest& request, const Plan& plan, 
   if (with_encoder) {
     const Work load{work.encoder, {}};
     stage.tp = plan.encoder.tp;
+    stage.recomputation = recomputation_of(plan, plan.layout != Layout::uniform);
     if (plan.layout == Layout::shared) stage.share = plan.encoder_share;
     stage.encoder_layers = 1;
     const double one = seconds(stage, load);
@@ -47,6 +47,7 @@ std::vector<double> layer_seconds(const PlanRequest& request, const Plan& plan, 
   stage.encoder_layers = 0;
   stage.connector = false;
   stage.tp = plan.llm.tp;
+  stage.recomputation = plan.recomputation;
   if (plan.layout == Layout::shared) stage.share = 1 - plan.encoder_share;
   stage.llm_layers = 1;
   const double one = seconds(stage, load);
@@ -89,6 +90,7 @@ bool SearchSpace::splits(int encoder_tp, int llm_tp) const {
 
 bool SearchSpace::has(Layout layout) const {
   if ((layout == Layout::shared) != (part_ == SpacePart::shared)) return false;
+  if (layout == Layout::uniform && request_.options.encoder_recomputation) return false;
   const bool knows = layout != Layout::shared ||
                      (request_.search.shared && request_.cost.knows_shares() && !request_.cluster.is_mixed());
   return knows && may_be(request_.search.layouts, layout);
@@ -287,6 +289,12 @@ std::vector<Plan> SearchSpace::variations(const Plan& plan) const {
   for (const Recomputation recomputation : recomputations()) {
     if (recomputation != plan.recomputation) others.emplace_back(plan).recomputation = recomputation;
   }
+  if (plan.layout == Layout::uniform || !chooses_encoder_recomputation(request_)) return others;
+  for (const Recomputation recomputation : recomputations()) {
+    if (recomputation == recomputation_of(plan, true)) continue;
+    others.emplace_back(plan).encoder_recomputation = recomputation;
+    if (recomputation == plan.recomputation) others.back().encoder_recomputation.reset();
+  }
   return others;
 }
 
@@ -418,7 +426,9 @@ bool SearchSpace::allows(const Plan& plan) const {
          may_be(open.orders, plan.order) && fits(traits(plan.order), plan.layout) &&
          may_be(open.recomputations, plan.recomputation) && may_be(open.placements, plan.placement) &&
          may_be(open.gradient_buckets, plan.gradient_bucket) && plan.gbs == request_.gbs &&
-         plan.zero1 == request_.options.zero1 &&
+         (plan.encoder_recomputation == request_.options.encoder_recomputation ||
+          chooses_encoder_recomputation(request_)) &&
+         plan.share_rule == request_.options.share_rule && plan.zero1 == request_.options.zero1 &&
          plan.sequence_parallel == request_.options.sequence_parallel &&
          plan.optimizer_states == request_.options.optimizer_states &&
          plan.reshard == request_.options.reshard && plan.trained == request_.options.trained;

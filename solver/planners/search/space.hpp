@@ -28,6 +28,12 @@ enum class SpacePart : std::uint8_t { unshared, shared };
 /// Returns whether the GPUs of stage number `stage`, counted from the encoder's first, can hold it.
 using StageFits = std::function<bool(int stage, const Stage& of)>;
 
+/// Returns whether the search chooses the recomputation of an encoder with stages of its own apart from the
+/// LLM's. It does not if the request fixes either.
+inline bool chooses_encoder_recomputation(const PlanRequest& request) {
+  return request.search.recomputations.empty() && !request.options.encoder_recomputation;
+}
+
 /// A SearchVariant has the choices, except the cut of layers, that remain when shape, recomputation and
 /// number of microbatches are chosen.
 struct SearchVariant {
@@ -51,7 +57,7 @@ struct SearchVariant {
 ///   layers          every cut of the layers into stages of at least one layer
 ///   placement       stage-major; replica-major if the pipeline is more than one rank and a node more than
 ///                   one tp group
-///   recomputation   none, selective, full
+///   recomputation   none, selective, full; an encoder with stages of its own may have another than the LLM
 /// If encoder layers feed LLM layers (Architecture::deepstack), only plans whose stages can pass on such
 /// features: pp 1 in the uniform layout, else encoder pp 1, and LLM stages with enough layers. or, as
 /// SpacePart::shared, every shared plan: any two modules that each use all GPUs, with an eighth to seven

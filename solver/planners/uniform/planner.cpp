@@ -108,6 +108,8 @@ bool can_interleave(UniformSplit split, int microbatches, int pp) {
 }
 
 std::string no_configuration(const PlanRequest& request) {
+  if (request.options.encoder_recomputation)
+    return "uniform plans recompute the layers of encoder and LLM alike, found an encoder recomputation";
   if (open_kinds(request).empty()) {
     return fmt::format("uniform plans run in none of the orders {}", listed(names_of(request.search.orders)));
   }
@@ -121,6 +123,7 @@ std::string no_configuration(const PlanRequest& request) {
 /// Returns every parallelism of all GPUs that the request permits.
 std::vector<ModulePlan> allowed_modules(const PlanRequest& request) {
   const int gpus = request.cluster.gpus();
+  if (request.options.encoder_recomputation) return {};  // these plans have one recomputation
   std::vector<ModulePlan> modules = module_plans(request.cluster, gpus, gpus, request.gbs);
   const auto& can_split = request.search.can_split;
   if (can_split) std::erase_if(modules, [&](const ModulePlan& m) { return !can_split(m.tp, m.tp); });
