@@ -399,6 +399,8 @@ Command plan_command() {
                     objective is the simulated mean over the global batches with random microbatches
   megatron          the same with the encoder on the first stage
   megatron-default  set by hand as in papers; same objective as megatron
+  disttrain         encoder and LLM on GPUs of their own, divided by the rule of DistTrain; the objective is
+                    its estimate at the mean sample (after the abstract only: docs/systems.md)
   search            everything: layout, parallelism of each module, layers of each stage, microbatches,
                     schedule, recomputation, placement and gradient buckets. It simulates the global batches
                     with LPT, and the best few plans at the end with --scheduler
@@ -427,7 +429,7 @@ if nothing fits, with the reason; JSON then has schema dflop.infeasible and the 
       {"planner", text(joined(planner_names()), "dflop").common(),
        "planner that chooses the plan (default if a layout, parallelism or microbatches are given: search)"},
       {"best-parts", flag(),
-       "for planners that do not choose them (dflop, dflop-paper, dflop-expected): choose recomputation, "
+       "for planners that do not choose them (dflop, dflop-paper, dflop-expected, disttrain): choose recomputation, "
        "placement and gradient buckets by simulation, unless options fix them"},
   });
   command.options.add(

@@ -4,6 +4,7 @@
 
 #include "core/error.hpp"
 #include "core/support/did_you_mean.hpp"
+#include "solver/planners/disttrain/planner.hpp"
 #include "solver/planners/expected/planner.hpp"
 #include "solver/planners/published/planner.hpp"
 #include "solver/planners/search/planner.hpp"
@@ -28,6 +29,10 @@ constexpr PlannerKind kPlanners[] = {
     {.name = "megatron", .make = make<UniformPlanner, UniformSplit::encoder_first>},
     {.name = "megatron-default", .make = make<HandSetPlanner>},
     {.name = "pytorch", .make = make<UniformPlanner, UniformSplit::by_count>},
+    {.name = "disttrain",
+     .leaves_parts = true,
+     .plans_for_each_recomputation = true,
+     .make = make<DistTrainPlanner>},
 };
 
 }  // namespace
