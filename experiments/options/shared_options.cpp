@@ -137,8 +137,8 @@ void add_bin_order_option(Options& options) {
       {
           {"bin-order", text(joined<BinOrder>()),
            "how bins become microbatches; alike: similar bins share a microbatch, the largest in the middle; "
-           "solver: in the method's order; default: alike for methods that use costs. A search for the "
-           "makespan ignores it and places samples itself"},
+           "solver: as found; default: alike for methods that use costs, and for makespans the own order of "
+           "disttrain. A search for the makespan ignores it and places samples itself"},
       });
 }
 
@@ -155,7 +155,11 @@ void add_memory_options(Options& options) {
 }
 
 void add_scheduler_option(Options& options, const ValueKind& kind) {
-  options.add(OptionGroup::scheduler, {{"scheduler", kind.common(), "microbatch scheduler"}});
+  std::string help = "microbatch scheduler";
+  for (const Method& method : methods()) {
+    if (!method.note.empty()) help += fmt::format(" ({}: {})", method.name, method.note);
+  }
+  options.add(OptionGroup::scheduler, {{"scheduler", kind.common(), help}});
 }
 
 void add_token_cap_option(Options& options) {

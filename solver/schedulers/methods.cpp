@@ -17,12 +17,14 @@
 #include "core/support/did_you_mean.hpp"
 #include "core/support/random.hpp"
 #include "solver/bins/cap_table.hpp"
+#include "solver/bins/group_lpt.hpp"
 #include "solver/bins/heuristics.hpp"
 #include "solver/bins/ilp.hpp"
 #include "solver/bins/local_search.hpp"
 #include "solver/makespan/bound.hpp"
 #include "solver/makespan/kernel.hpp"
 #include "solver/makespan/search.hpp"
+#include "solver/schedulers/microbatch_order.hpp"
 
 namespace dflop {
 namespace {
@@ -60,6 +62,10 @@ AssignmentSolution find_lpt(const BinProblem& problem, const SolveLimits&) {
 
 AssignmentSolution find_karmarkar_karp(const BinProblem& problem, const SolveLimits&) {
   return bounded(problem, karmarkar_karp(problem));
+}
+
+AssignmentSolution find_group_lpt(const BinProblem& problem, const SolveLimits&) {
+  return bounded(problem, group_lpt(problem));
 }
 
 /// Runs the integer program, with its default limits, if the problem is small and there is no time
@@ -200,6 +206,14 @@ constexpr std::array kMethods{
     Method{"ilp", Objective::published, Budget::nodes, true, solve_ilp},
     Method{"makespan", Objective::makespan, Budget::steps, true, local_search, search_makespan, true},
     Method{"auto", Objective::makespan, Budget::steps, true, find_auto, search_makespan},
+    Method{.name = "disttrain",
+           .objective = Objective::makespan,
+           .budget = Budget::none,
+           .minimizes = true,
+           .find_bins = find_group_lpt,
+           .keeps_objective = true,
+           .order_bins = fill_intervals,
+           .note = "its order of microbatches follows the paper only from memory"},
 };
 
 /// At most this many methods can be registered. The table reserves this many at the start, so that references
@@ -277,7 +291,13 @@ AssignmentSolution Method::solve(const AssignmentProblem& problem, const SolveLi
     solution.reason = std::move(reason);
   }
   const BinOrder own = minimizes ? BinOrder::alike : BinOrder::solver;
-  if (limits.bin_order.value_or(own) == BinOrder::alike) arrange_bins(bins, solution.bin);
+  if (order_bins != nullptr && problem.pipeline != nullptr && !limits.bin_order) {
+    std::vector<std::int32_t> ordered = solution.bin;
+    order_bins(problem, ordered);
+    if (!broken_cap(bins, ordered)) solution.bin = std::move(ordered);
+  } else if (limits.bin_order.value_or(own) == BinOrder::alike) {
+    arrange_bins(bins, solution.bin);
+  }
   rate(*this, problem, solution);
   if (limits.improved && (problem.pipeline != nullptr || broken))
     limits.improved(solution.bin, solution.value.count());

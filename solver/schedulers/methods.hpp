@@ -33,11 +33,17 @@ struct Method {
   /// If true, the method's name implies its objective, so the objective that a plan was made for does not
   /// change it.
   bool keeps_objective = false;
+  /// Puts the bins of find_bins() in the method's own order for a makespan; items of a bin stay together.
+  /// Null: the method has no such order. If the order breaks a cap, the bins stay as found.
+  void (*order_bins)(const AssignmentProblem& problem, std::vector<std::int32_t>& bin) = nullptr;
+  /// What the user must know about the method, for help; may be empty.
+  std::string_view note = {};
 
   /// Returns an assignment that puts every item in exactly one bin, leaves no bin empty unless allowed, and
   /// obeys all caps; or a solution with status infeasible and the reason. The bound of a makespan comes from
   /// problem.bounds, if there are any. Bins are in the order of limits.bin_order or, if that is not set, the
-  /// method's own; bins of find_makespan() stay as found. Several threads may call it at once.
+  /// method's own (order_bins(), `minimizes`); bins of find_makespan() stay as found. Several threads may
+  /// call it at once.
   /// @throws Error (input) if there are fewer items than bins and no bin may be empty.
   AssignmentSolution solve(const AssignmentProblem& problem, const SolveLimits& limits) const;
 };
