@@ -138,7 +138,7 @@ void add_bin_order_option(Options& options) {
           {"bin-order", text(joined<BinOrder>()),
            "how bins become microbatches; alike: similar bins share a microbatch, the largest in the middle; "
            "solver: as found; default: alike for methods that use costs, and for makespans the own order of "
-           "disttrain. A search for the makespan ignores it and places samples itself"},
+           "disttrain and maestro. A search for the makespan ignores it and places samples itself"},
       });
 }
 

@@ -214,6 +214,14 @@ constexpr std::array kMethods{
            .keeps_objective = true,
            .order_bins = fill_intervals,
            .note = "its order of microbatches follows the paper only from memory"},
+    Method{.name = "maestro",
+           .objective = Objective::makespan,
+           .budget = Budget::none,
+           .minimizes = false,
+           .find_bins = find_random,
+           .keeps_objective = true,
+           .order_bins = insert_in_order,
+           .note = "only the order of random microbatches"},
 };
 
 /// At most this many methods can be registered. The table reserves this many at the start, so that references

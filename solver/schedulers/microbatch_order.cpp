@@ -140,4 +140,32 @@ void fill_intervals(const AssignmentProblem& problem, std::vector<std::int32_t>&
     place(order_by_intervals(replica, rank, problem.bins.microbatches()), rank, problem.bins.dp, before, bin);
 }
 
+void insert_in_order(const AssignmentProblem& problem, std::vector<std::int32_t>& bin) {
+  const int dp = problem.bins.dp;
+  ReplicaRun replica(problem, bin);
+  std::vector<double> encoder_s(problem.bins.bins, 0.0);
+  for (std::size_t i = 0; i < bin.size(); ++i) encoder_s[bin[i]] += problem.bins.encoder_s[i];
+  const std::vector<std::int32_t> before = bin;
+  for (int rank = 0; rank < dp; ++rank) {
+    Order sorted = numbered(problem.bins.microbatches());
+    std::ranges::stable_sort(sorted, {}, [&](std::int32_t m) { return encoder_s[m * dp + rank]; });
+    Order order;
+    for (const std::int32_t microbatch : sorted) {
+      Order trial = order;
+      trial.push_back(microbatch);
+      Order best = trial;
+      double least = replica.makespan(rank, trial);
+      for (std::size_t p = trial.size() - 1; p > 0; --p) {
+        std::swap(trial[p], trial[p - 1]);
+        const double seconds = replica.makespan(rank, trial);
+        if (seconds >= least) continue;
+        least = seconds;
+        best = trial;
+      }
+      order = std::move(best);
+    }
+    place(order, rank, dp, before, bin);
+  }
+}
+
 }  // namespace dflop

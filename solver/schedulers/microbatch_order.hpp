@@ -69,4 +69,9 @@ class ReplicaRun {
 /// This follows a description from memory, because the paper's text (arXiv 2408.04275) was not read.
 void fill_intervals(const AssignmentProblem& problem, std::vector<std::int32_t>& bin);
 
+/// Puts bins in the order of Maestro's algorithm (arXiv 2605.10501). For each dp rank, it takes the
+/// microbatches in increasing order of encoder time and inserts each at the position where the makespan of
+/// the microbatches so far is smallest; of equally good positions, at the last.
+void insert_in_order(const AssignmentProblem& problem, std::vector<std::int32_t>& bin);
+
 }  // namespace dflop

@@ -206,8 +206,8 @@ TEST(AssignmentSolvers, ThatMinimizeAreAtMostALittleWorseThanLpt) {
                                  (problem.pipeline == nullptr ? "" : " makespan");
         if (method.minimizes) {
           EXPECT_LE(value, most) << what;
-        } else {
-          EXPECT_GT(value, most) << what;
+        } else if (problem.pipeline == nullptr || method.order_bins == nullptr) {
+          EXPECT_GT(value, most) << what;  // an order of bins for the makespan may make up for them
         }
       }
     }

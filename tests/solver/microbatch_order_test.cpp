@@ -179,6 +179,88 @@ TEST(FillIntervals, EveryDpRankIsOrderedByItself) {
   }
 }
 
+// Two ranks; encoder and LLM take 1 s and 2 s forward for the first microbatch, 2 s and 1 s for the second,
+// and twice that backward. In the order 1, 2: forwards until 1 and 3, the LLM's from 1 to 3, its backward to
+// 7, the encoder's to 9; the LLM's of 2 from 7 to 8 and to 10, the encoder's to 14. In the order 2, 1: the
+// encoder's forwards until 2 and 3, the LLM's of 2 from 2 to 3, its backward to 5, the encoder's to 9; the
+// LLM's of 1 from 5 to 7 and to 11, the encoder's to 13. So 2, inserted second, comes first.
+TEST(InsertInOrder, WorkedExample) {
+  OneItemEach data({1, 2}, {2, 1}, 2);
+  EXPECT_EQ(ReplicaRun(data.problem, data.bin).makespan(0, {0, 1}), 14);
+  EXPECT_EQ(ReplicaRun(data.problem, data.bin).makespan(0, {1, 0}), 13);
+  insert_in_order(data.problem, data.bin);
+  EXPECT_EQ(data.bin, (std::vector<std::int32_t>{1, 0}));
+}
+
+/// Returns the makespan of a pipeline that has only these microbatches.
+double makespan_of(const OneItemEach& data, const std::vector<std::int32_t>& order) {
+  std::vector<double> encoder;
+  std::vector<double> llm;
+  for (const std::int32_t m : order) {
+    encoder.push_back(data.encoder_s[m]);
+    llm.push_back(data.llm_s[m]);
+  }
+  return OneItemEach(encoder, llm, data.pipeline.ranks()).makespan();
+}
+
+// Each microbatch is at its best position among those with less encoder time. The result is near the best of
+// all orders, and often is the best.
+TEST(InsertInOrder, InsertsAtTheBestPosition) {
+  Random random(6);
+  int best_orders = 0;
+  const int rounds = testing::rounds(60);
+  for (int round = 0; round < rounds; ++round) {
+    const int count = 2 + static_cast<int>(random.below(5));
+    const testing::RandomItems items(random, count, false);
+    OneItemEach data(items.encoder_s, items.llm_s, 2 + static_cast<int>(random.below(2)));
+    insert_in_order(data.problem, data.bin);
+    std::vector<std::int32_t> order(count);
+    for (int m = 0; m < count; ++m) order[data.bin[m]] = m;
+    std::vector<std::int32_t> sorted = numbered(count);
+    std::ranges::stable_sort(sorted, {}, [&](std::int32_t m) { return data.encoder_s[m]; });
+    for (int inserted = 1; inserted < count; ++inserted) {
+      std::vector<std::int32_t> so_far;
+      for (const std::int32_t m : order) {
+        if (std::find(sorted.begin(), sorted.begin() + inserted + 1, m) != sorted.begin() + inserted + 1)
+          so_far.push_back(m);
+      }
+      const double found = makespan_of(data, so_far);
+      std::erase(so_far, sorted[inserted]);
+      for (int p = 0; p <= inserted; ++p) {
+        std::vector<std::int32_t> other = so_far;
+        other.insert(other.begin() + p, sorted[inserted]);
+        EXPECT_LE(found, makespan_of(data, other) * (1 + 1e-12)) << "round " << round;
+      }
+    }
+    std::vector<std::int32_t> all = numbered(count);
+    double least = std::numeric_limits<double>::infinity();
+    do {
+      least = std::min(least, makespan_of(data, all));
+    } while (std::next_permutation(all.begin(), all.end()));
+    const double found = data.makespan();
+    EXPECT_GE(found, least * (1 - 1e-12));
+    EXPECT_LE(found, least * 1.25) << "round " << round;
+    best_orders += found <= least * (1 + 1e-12) ? 1 : 0;
+  }
+  EXPECT_GE(best_orders, rounds / 3);
+}
+
+// The bins are those of the random scheduler, in another order.
+TEST(InsertInOrder, KeepsRandomBins) {
+  Random random(3);
+  const testing::RandomItems items(random, 40, false);
+  const BinProblem bins{items.encoder_s, items.llm_s, 10, 2};
+  const LoadPipeline pipeline = simple_load_pipeline({OrderKind::one_f_one_b, 3, 1, 5}, 1, 2, 0, 2);
+  const AssignmentProblem problem{bins, &pipeline, {items.encoder_s, items.llm_s}};
+  const AssignmentSolution at_random = find_method("random").solve(problem, {7});
+  const AssignmentSolution ordered = find_method("maestro").solve(problem, {7});
+  std::map<std::int32_t, std::int32_t> place;
+  for (std::size_t i = 0; i < 40; ++i)
+    EXPECT_EQ(place.try_emplace(at_random.bin[i], ordered.bin[i]).first->second, ordered.bin[i]);
+  EXPECT_EQ(place.size(), 10u);
+  EXPECT_LT(ordered.value, at_random.value);
+}
+
 // A run of all microbatches of the only dp rank is the pipeline itself.
 TEST(ReplicaRun, HasThePipelinesMakespan) {
   Random random(9);
