@@ -401,6 +401,8 @@ Command plan_command() {
   megatron-default  set by hand as in papers; same objective as megatron
   disttrain         encoder and LLM on GPUs of their own, divided by the rule of DistTrain; the objective is
                     its estimate at the mean sample (after the abstract only: docs/systems.md)
+  megatron-mimo     encoder and LLM on GPUs of their own, as Megatron-LM's MIMO can run them; same objective
+                    as megatron
   search            everything: layout, parallelism of each module, layers of each stage, microbatches,
                     schedule, recomputation, placement and gradient buckets. It simulates the global batches
                     with LPT, and the best few plans at the end with --scheduler

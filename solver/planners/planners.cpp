@@ -6,6 +6,7 @@
 #include "core/support/did_you_mean.hpp"
 #include "solver/planners/disttrain/planner.hpp"
 #include "solver/planners/expected/planner.hpp"
+#include "solver/planners/mimo/planner.hpp"
 #include "solver/planners/published/planner.hpp"
 #include "solver/planners/search/planner.hpp"
 #include "solver/planners/uniform/planner.hpp"
@@ -33,6 +34,7 @@ constexpr PlannerKind kPlanners[] = {
      .leaves_parts = true,
      .plans_for_each_recomputation = true,
      .make = make<DistTrainPlanner>},
+    {.name = "megatron-mimo", .make = make<MimoPlanner>},
 };
 
 }  // namespace

@@ -89,11 +89,12 @@ constexpr Wing kWings[] = {
     {"solver", "planners/expected", ". plan_problem schedulers"},
     {"solver", "planners/published", ". plan_problem"},
     {"solver", "planners/disttrain", ". plan_problem schedulers"},
+    {"solver", "planners/mimo", ". plan_problem planners/trials"},
     {"solver", "planners/search",
      ". plan_problem schedulers planners/trials planners/uniform planners/expected planners/published"},
     {"solver", "planners",
      "planners/trials planners/uniform planners/expected planners/published planners/disttrain "
-     "planners/search"},
+     "planners/mimo planners/search"},
     {"sim", "network", ""},
     {"sim", ".", "network"},
     {"sim", "analysis", "."},

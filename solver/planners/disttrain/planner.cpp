@@ -1,17 +1,15 @@
 #include "solver/planners/disttrain/planner.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
-#include "core/program/lowering.hpp"
 #include "core/support/clock.hpp"
-#include "costmodel/sample_costs.hpp"
+#include "solver/plan_problem/module_seconds.hpp"
 #include "solver/plan_problem/trial.hpp"
-#include "solver/plan_problem/work.hpp"
 #include "solver/planners/disttrain/split.hpp"
 #include "solver/schedulers/schedulers.hpp"
 
@@ -19,43 +17,6 @@ namespace dflop {
 namespace {
 
 constexpr int kMostTp = 8;
-
-std::vector<int> divisors(int number) {
-  std::vector<int> found;
-  for (int d = 1; d <= number; ++d) {
-    if (number % d == 0) found.push_back(d);
-  }
-  return found;
-}
-
-/// Returns the work of `count` copies of the mean sample.
-Work mean_samples(std::span<const Sample> profile, int count) {
-  const Work total = total_work(profile);
-  const auto scaled = [&](std::int64_t sum) {  // counts of hostile records might overflow 64 bits
-    const double mean = static_cast<double>(sum) * count / static_cast<double>(profile.size());
-    return static_cast<std::int64_t>(std::min(std::ceil(mean), 4e18));
-  };
-  return {each_count(scaled, total.encoder), each_count(scaled, total.llm)};
-}
-
-/// ModuleSeconds are the times of forward and backward of a microbatch in a whole module, on one tp group.
-struct ModuleSeconds {
-  double encoder = 0;
-  double llm = 0;
-};
-
-ModuleSeconds module_seconds(const PlanRequest& request, int tp, const Work& work) {
-  Plan plan = blank_plan(request, "");
-  plan.encoder = {tp, 1, 1, {request.model.encoder.layers}};
-  plan.llm = {tp, 1, 1, {request.model.llm.layers}};
-  const std::vector<Stage> stages = plan_stages(plan, request.model);
-  const auto seconds = [&](const Stage& stage) {
-    const Work its = work_of_stage(stage, work);
-    return (request.cost.compute(Op::forward, stage, its) + request.cost.compute(Op::backward, stage, its))
-        .count();
-  };
-  return {seconds(stages.front()), seconds(stages.back())};
-}
 
 /// A SplitSearch finds the best rounded GPUs of one choice of tp, dp and microbatches.
 struct SplitSearch {
@@ -134,10 +95,9 @@ std::vector<DistTrainChoice> disttrain_choices(const PlanRequest& request) {
     search.run();
     if (search.best) choices.push_back(std::move(*search.best));
   };
-  for (const int samples : dps) {  // of a microbatch
-    const Work work = mean_samples(request.profile, samples);
+  for (const int samples : dps) {      // of a microbatch
     std::vector<ModuleSeconds> times;  // per tp
-    for (const int tp : tps) times.push_back(module_seconds(request, tp, work));
+    for (const int tp : tps) times.push_back(mean_module_seconds(request, request.profile, tp, samples));
     for (std::size_t e = 0; e < tps.size(); ++e) {
       for (std::size_t l = 0; l < tps.size(); ++l) {
         for (const int dp : dps) {
