@@ -209,8 +209,10 @@ void report_planning(const std::vector<System>& systems, const std::optional<Tra
 /// Returns one line for each system.
 std::string listed_systems() {
   std::string lines;
-  for (const SystemKind& kind : system_kinds()) lines += fmt::format("  {:<23}{}\n", kind.name, kind.what);
-  return lines;
+  std::string by_name;
+  for (const SystemKind& kind : system_kinds())
+    (kind.by_name_only ? by_name : lines) += fmt::format("  {:<23}{}\n", kind.name, kind.what);
+  return lines + "Only if --systems names them (docs/systems.md):\n" + by_name;
 }
 
 /// Returns the requested systems. Those of --plan come before the search.

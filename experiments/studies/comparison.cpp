@@ -228,6 +228,28 @@ const std::vector<SystemKind>& system_kinds() {
        .chooses = kApart,
        .parts = kRest,
        .what = "our variant: exact search for the least mean T over the data; with the scheduler"},
+      {.name = "megatron-mimo",
+       .planner = "megatron-mimo",
+       .chooses = "tp, pp, dp of each module and microbatches, as MIMO can run them",
+       .parts = kRest,
+       .what = "Megatron-LM's MIMO with separate GPUs",
+       .by_name_only = true},
+      {.name = "disttrain",
+       .planner = "disttrain",
+       .filling = Filling::own,
+       .chooses = kApart,
+       .parts = kRest,
+       .what = "DistTrain, after its abstract; order of microbatches from memory",
+       .scheduler = "disttrain",
+       .by_name_only = true},
+      {.name = "maestro-order",
+       .planner = "megatron-mimo",
+       .filling = Filling::own,
+       .chooses = "tp, pp, dp of each module and microbatches, as MIMO can run them",
+       .parts = kRest,
+       .what = "the plan of megatron-mimo with Maestro's order of microbatches",
+       .scheduler = "maestro",
+       .by_name_only = true},
       {.name = "search",
        .planner = "search",
        .filling = Filling::searched,
@@ -275,24 +297,29 @@ std::vector<System> systems_to_compare(const std::vector<std::string_view>& name
     if (std::ranges::count(names, name) > 1)
       refuse_option("systems", fmt::format("expected each system once, found '{}' again", name));
   }
-  const auto scheduler_of = [&](Filling filling) {
-    switch (filling) {
+  const auto scheduler_of = [&](const SystemKind& kind) {
+    switch (kind.filling) {
       case Filling::random:
         break;
       case Filling::chosen:
         return scheduler;
       case Filling::searched:
         return SchedulerChoice{SearchOptions{}.scheduler};
+      case Filling::own: {
+        SchedulerChoice own{std::string(kind.scheduler)};
+        own.keep_within_memory();
+        return own;
+      }
     }
     return SchedulerChoice{"random"};
   };
   std::vector<System> systems;
   for (const SystemKind& kind : system_kinds()) {
-    if (!names.empty() && std::ranges::count(names, kind.name) == 0) continue;
+    if (names.empty() ? kind.by_name_only : std::ranges::count(names, kind.name) == 0) continue;
     System& system = systems.emplace_back();
     system.name = kind.name;
     system.planner = kind.planner;
-    system.scheduler = scheduler_of(kind.filling);
+    system.scheduler = scheduler_of(kind);
     system.chooses = free_choices(kind, search);
   }
   return systems;

@@ -21,6 +21,7 @@ enum class Filling : std::uint8_t {
   random,
   chosen,    ///< by the user's scheduler
   searched,  ///< by the scheduler that was best in the search
+  own,       ///< by the system's own scheduler (SystemKind::scheduler)
 };
 
 /// A FreePart is a setting of a plan that a planner may choose in addition to parallelism and microbatches.
@@ -42,6 +43,8 @@ struct SystemKind {
   std::string_view chooses;  ///< parallelism and microbatch values that the planner chooses
   std::vector<FreePart> parts = {};  ///< other settings that the planner chooses unless the user fixes them
   std::string_view what;             ///< what the planner does, for --help
+  std::string_view scheduler = {};   ///< with Filling::own
+  bool by_name_only = false;         ///< not compared unless the user names it
 };
 
 /// Returns the systems that can be compared, in the order of the rows.
@@ -84,8 +87,9 @@ struct Training {
   double overhead = 0;  ///< time outside steps, relative to step time
 };
 
-/// Returns the named systems, or all if `names` is empty, in the order of system_kinds(). Systems with
-/// Filling::chosen use `scheduler`. Systems may not choose the settings that `search` fixes.
+/// Returns the named systems in the order of system_kinds(). If `names` is empty, returns all except those
+/// with by_name_only. Systems with Filling::chosen use `scheduler`. Systems may not choose the settings that
+/// `search` fixes.
 /// @throws Error (usage) for an unknown or repeated name
 std::vector<System> systems_to_compare(const std::vector<std::string_view>& names,
                                        const SchedulerChoice& scheduler, const SearchOptions& search = {});

@@ -221,6 +221,18 @@ TEST(Compare, SystemsSelectsRowsInTheOrderOfTheTable) {
   testing::expect_error(sandbox.run("compare " + kTarget + "--systems dflop,dflop"), {"--systems", "once"});
 }
 
+TEST(Compare, RunsOtherPublishedSystems) {
+  const Sandbox sandbox;
+  const json systems = compared(sandbox, "--systems disttrain,maestro-order,megatron-mimo");
+  ASSERT_EQ(systems.size(), 3u);
+  for (const json& system : systems) EXPECT_EQ(system["plan"]["layout"], "disaggregated") << system["system"];
+  const json mimo = result_of(systems, "megatron-mimo");
+  const json maestro = result_of(systems, "maestro-order");
+  EXPECT_EQ(maestro["plan"], mimo["plan"]);
+  EXPECT_EQ(result_of(systems, "disttrain")["scheduler"], "disttrain");
+  EXPECT_LT(maestro["iteration_s_mean"], mimo["iteration_s_mean"]);
+}
+
 TEST(Compare, TheSearchIsNeverWorseThanAnotherRow) {
   const Sandbox sandbox;
   const std::string options[] = {"--budget 20000", "--recompute full --budget 1",
