@@ -105,15 +105,11 @@ PlanResult MimoPlanner::plan(const PlanRequest& request) const {
   }
   candidates = by_estimate(request, std::move(candidates));
   const Bytes usable = request.cluster.gpu.usable_memory();
-  const auto raced = std::ranges::stable_partition(
-      candidates, [&](const Plan& plan) { return largest_model_state(request, plan) <= usable; });
-  if (raced.begin() == candidates.begin()) {  // none fits: the race says by how much
-    CandidateRace race(request);
-    candidates.resize(std::min(candidates.size(), kRaced));
-    race.add(candidates);
-    return race.best();
-  }
-  const auto fitting = static_cast<std::size_t>(raced.begin() - candidates.begin());
+  const auto end = std::stable_partition(candidates.begin(), candidates.end(), [&](const Plan& plan) {
+    return largest_model_state(request, plan) <= usable;
+  });
+  auto fitting = static_cast<std::size_t>(end - candidates.begin());
+  if (fitting == 0) fitting = std::min(candidates.size(), kRaced);  // the race says how much they need
   CandidateRace race(request);
   for (std::size_t first = 0; first < fitting && race.leaders(1).empty(); first += kRaced) {
     const auto begin = candidates.begin() + static_cast<std::ptrdiff_t>(first);
