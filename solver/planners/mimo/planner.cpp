@@ -14,7 +14,7 @@
 namespace dflop {
 namespace {
 
-constexpr std::size_t kRaced = 192;  // candidates that run at a time
+constexpr std::size_t kRaced = 768;  // candidates that run at a time
 
 bool is_power_of_two(int number) {
   return (number & (number - 1)) == 0;

@@ -17,8 +17,8 @@ namespace dflop {
 ///   microbatches  all have equally many samples, and each is divided evenly among the dp ranks of both
 ///                 modules, because MIMO divides samples by their number
 ///
-/// There are thousands, and MIMO does not choose among them. The planner runs the 192 with the smallest
-/// estimate (estimated_seconds()) in a CandidateRace, and 192 more as long as none fits. The race chooses
+/// There are thousands, and MIMO does not choose among them. The planner runs the 768 with the smallest
+/// estimate (by_estimate()) in a CandidateRace, and 768 more as long as none fits. The race chooses
 /// recomputation, placement, gradient buckets and the best plan, with random microbatches.
 ///
 /// Left out: the leader of each replica that sends for all its ranks and then broadcasts (activations go from
