@@ -92,7 +92,9 @@ ScheduledIteration stored(const ScheduledBatch& batch) {
 }  // namespace
 
 void SchedulerChoice::keep_within_memory() {
-  if (!respect_memory && find_method(name).minimizes) respect_memory = true;
+  const Method& method = find_method(name);
+  const bool sees_costs = method.minimizes || method.order_bins != nullptr;
+  if (!respect_memory && sees_costs) respect_memory = true;
 }
 
 ScheduleLimits SchedulerChoice::limits_on(const ClusterSpec& cluster, const Plan& plan) const {

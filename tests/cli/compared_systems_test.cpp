@@ -95,8 +95,11 @@ TEST(ComparedSystems, OtherPublishedSystemsAreComparedOnlyByName) {
   }
   EXPECT_EQ(usual + others.size(), system_kinds().size());
   std::vector<std::string> schedulers;
-  for (const System& system : systems_to_compare(others, {"lpt"}))
+  for (const System& system : systems_to_compare(others, {"lpt"})) {
     schedulers.push_back(system.scheduler.name);
+    // Schedulers that see costs stay within memory, if only by their order of microbatches.
+    EXPECT_EQ(system.scheduler.respect_memory.value_or(false), system.scheduler.name != "random");
+  }
   EXPECT_EQ(schedulers, (std::vector<std::string>{"random", "disttrain", "maestro"}));
 }
 
