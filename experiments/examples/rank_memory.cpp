@@ -45,7 +45,7 @@ void say_memory(const ModelState& state) {
 void write_part(const RankContext& context, LiveRank& live, int rank, const std::string& folder) {
   CheckpointIndex index;
   index.files.push_back({rank_file_name(rank), 0, 0});
-  for (const HeldPart& part : held_parts(live.stages(), rank, context.tp_rank, false)) {
+  for (const HeldPart& part : held_parts(live.stages(), rank, false)) {
     if (part.values.size() == 0) continue;
     const std::string name = fmt::format("{}:{}", to_string(part.kind), part.tensor);
     index.tensors.push_back(

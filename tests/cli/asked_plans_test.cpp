@@ -67,6 +67,41 @@ TEST(AskedPlans, ColocatedPlansCanBeRequested) {
       {"encoder-in-bubbles"});
 }
 
+// The encoder of a colocated plan has a tp, recomputation and share rule of its own. The simulator runs such
+// a plan; programs for other executors reject it.
+TEST(AskedPlans, AnEncoderOnTheLlmsRanksHasAGridOfItsOwn) {
+  const Sandbox sandbox;
+  const std::string data = kData + "--model llava-ov-llama3-8b --cluster a100-80g:1 ";
+  const RunResult planned =
+      sandbox.run("plan " + data +
+                  "--order three-phase --tp 4 --pp 2 --encoder-tp 2 --encoder-recompute full "
+                  "--recompute none --share-rule count --budget 20000 --out p.json");
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  const json plan = json::parse(testing::read_all(sandbox.path("p.json")));
+  EXPECT_EQ(plan["encoder"]["tp"], 2);
+  EXPECT_EQ(plan["encoder"]["dp"], 4);  // 8 ranks / tp 2
+  EXPECT_EQ(plan["recomputation"], "none");
+  EXPECT_EQ(plan["encoder_recomputation"], "full");
+  EXPECT_EQ(plan["share_rule"], "count");
+  EXPECT_NE(planned.out.find("encoder recomputation full, share rule count"), std::string::npos)
+      << planned.out;
+  const RunResult scheduled = sandbox.run(
+      "schedule --plan p.json --data traces/datasets/vision_mix.csv --modalities image --iterations 1 --out s.json");
+  ASSERT_EQ(scheduled.exit_code, 0) << scheduled.err;
+  ASSERT_EQ(sandbox.run("simulate --plan p.json --schedule s.json --out t.json").exit_code, 0);
+  const RunResult replayed = sandbox.run("replay --trace t.json --format json");
+  ASSERT_EQ(replayed.exit_code, 0) << replayed.err;
+  const json replay = json::parse(replayed.out);
+  EXPECT_EQ(replay["runs"][0]["makespan_s"], replay["runs"][1]["makespan_s"]);
+  expect_error(sandbox.run("simulate --plan p.json --schedule s.json --program-out program.json"),
+               {"key 'encoder.tp'", "found an encoder with tp 2 on groups of 4 ranks", "--encoder-tp 4"});
+  const RunResult uniform = sandbox.run("plan " + data + "--planner megatron --encoder-recompute none");
+  EXPECT_EQ(uniform.exit_code, 3);
+  EXPECT_NE(uniform.err.find("uniform plans recompute the layers of encoder and LLM alike"),
+            std::string::npos)
+      << uniform.err;
+}
+
 TEST(AskedPlans, ASweepSaysANoteOnce) {
   const Sandbox sandbox;
   testing::write_all(sandbox.path("s.json"), R"({"schema": "dflop.sweep", "version": 1,

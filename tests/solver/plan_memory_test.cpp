@@ -184,8 +184,10 @@ TEST(PlanMemory, SearchesAreNotWorseThanLptIfTheOrderDependsOnTheAssignment) {
     };
     const Nanoseconds lpt = makespan("lpt");
     const Nanoseconds search = makespan("makespan");
-    // Schedulers see a mean over the dp ranks that share an encoder.
-    EXPECT_LE(search.count(), 1.02 * static_cast<double>(lpt.count())) << c.name() << " round " << rounds;
+    // Schedulers see a mean over the ranks that share an encoder. Shares of equally many samples are far from
+    // it.
+    const double slack = c.plan.share_rule == ShareRule::count ? 1.1 : 1.02;
+    EXPECT_LE(search.count(), slack * static_cast<double>(lpt.count())) << c.name() << " round " << rounds;
     if (search < lpt) ++better;
     // Other methods keep their own assignment, even if another one is faster.
     EXPECT_EQ(make_scheduler("random")->schedule(request).assignment.bin,

@@ -233,7 +233,7 @@ TEST(UniformPlanner, SaysWhyNoUniformPlanMeetsARequest) {
     request.options.encoder_recomputation = Recomputation::none;
     EXPECT_EQ(UniformPlanner(split).plan(request).infeasible_reason,
               "uniform plans recompute the layers of encoder and LLM alike, found an encoder recomputation");
-    request = c.request();
+    request.options.encoder_recomputation.reset();
     request.search.orders = {OrderKind::three_phase};
     EXPECT_EQ(UniformPlanner(split).plan(request).infeasible_reason,
               "uniform plans run in none of the orders three-phase");

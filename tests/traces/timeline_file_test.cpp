@@ -77,6 +77,16 @@ TEST(TimelineFileFormat, TrainedPartsAreWrittenIfSomeAreFrozen) {
   EXPECT_EQ(parse_timeline(text, "t.json"), timeline);
 }
 
+/// A file is unchanged if every group has one copy of its stages.
+TEST(TimelineFileFormat, CopiesAreWrittenIfAGroupHasSeveral) {
+  Timeline timeline = small_timeline();
+  EXPECT_EQ(to_json(timeline).find("\"copies\""), std::string::npos);
+  timeline.stage_shapes[0].copies = 2;
+  const std::string text = to_json(timeline);
+  EXPECT_NE(text.find("\"copies\": [2,1]"), std::string::npos) << text;
+  EXPECT_EQ(parse_timeline(text, "t.json"), timeline);
+}
+
 /// A file is unchanged if its stages have no cost before the first layer.
 TEST(TimelineFileFormat, FrontsAreWrittenIfAStageHasOne) {
   Timeline timeline = small_timeline();

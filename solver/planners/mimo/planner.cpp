@@ -42,6 +42,7 @@ std::vector<Plan> mimo_candidates(const PlanRequest& request) {
   plan.layout = Layout::disaggregated;
   plan.order = OrderKind::one_f_one_b;
   plan.chunks = 1;
+  plan.share_rule = ShareRule::count;
   std::vector<Plan> candidates;
   for (int gpus = 1; gpus < request.cluster.gpus(); ++gpus) {
     const auto llms = modules_on(request, request.cluster.gpus() - gpus, request.model.llm.layers);

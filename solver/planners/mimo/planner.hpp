@@ -22,8 +22,7 @@ namespace dflop {
 /// recomputation, placement, gradient buckets and the best plan, with random microbatches.
 ///
 /// Left out: the leader of each replica that sends for all its ranks and then broadcasts (activations go from
-/// rank to rank, or through a hub), samples divided by number inside a microbatch (sequences are divided by
-/// cost), recomputation of the encoder by itself, cp and ep.
+/// rank to rank, or through a hub), the choice of a recomputation for the encoder by itself, cp and ep.
 class MimoPlanner final : public Planner {
  public:
   std::string_view name() const override { return "megatron-mimo"; }
