@@ -178,6 +178,11 @@ inline int encoder_copies(const Plan& plan) {
   return plan.layout == Layout::colocated ? plan.llm.tp / plan.encoder.tp : 1;
 }
 
+/// Returns the number of parts into which the encoder's work for a microbatch of all LLM dp ranks is divided.
+inline int encoder_parts(const Plan& plan) {
+  return has_encoder_ranks(plan.layout) ? plan.encoder.dp : plan.llm.dp * encoder_copies(plan);
+}
+
 /// Returns the recomputation of a module's layers.
 inline Recomputation recomputation_of(const PlanOptions& options, bool encoder) {
   return encoder ? options.encoder_recomputation.value_or(options.recomputation) : options.recomputation;

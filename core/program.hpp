@@ -114,8 +114,8 @@ inline bool gradients_return(std::span<const Stage> stages, std::size_t boundary
                      [](const Stage& stage) { return stage.is_trained(); });
 }
 
-/// A Work is what one group computes for one microbatch. If the group has several copies of the encoder, the
-/// encoder's work is that of the copy with the most: the others wait for it.
+/// A Work is what one group computes for one microbatch. If the group has several copies of the encoder, each
+/// count of the encoder's work is the largest of any copy (largest_shares()).
 struct Work {
   Workload encoder;
   Workload llm;

@@ -19,22 +19,26 @@ void keep_each_once(std::vector<Part>& parts) {
 SampleNeeds::SampleNeeds(const Plan& plan, const ModelSpec& model, std::span<const int> ranks)
     : plan_(plan), model_(model) {
   const Program layout = lower_without_work(plan, model);
-  const std::vector<StagePlace> places = stage_places(layout.stages);
   for (const Group& group : layout.groups) {
-    const bool is_local = std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
-      return rank >= group.first_rank && rank < group.first_rank + group.ranks;
-    });
-    if (!is_local) continue;
-    for (const Instruction& instruction : layout.instructions_of(group)) {
-      if (instruction.op != Op::forward) continue;
-      const StagePlace& place = places[static_cast<std::size_t>(instruction.stage)];
-      const Part part{instruction.microbatch, group.dp_rank, place.takes_values(model_)};
-      if (place.stage.encoder_layers > 0) encoder_.push_back(part);
-      if (place.stage.llm_layers > 0) llm_.push_back({part.microbatch, part.dp_rank});
+    for (const int rank : ranks) {
+      if (rank >= group.first_rank && rank < group.first_rank + group.ranks) add_rank(layout, group, rank);
     }
   }
   keep_each_once(encoder_);
   keep_each_once(llm_);
+}
+
+void SampleNeeds::add_rank(const Program& layout, const Group& group, int rank) {
+  const std::vector<StagePlace> places = stage_places(layout.stages);
+  for (const Instruction& instruction : layout.instructions_of(group)) {
+    if (instruction.op != Op::forward) continue;
+    const StagePlace& place = places[static_cast<std::size_t>(instruction.stage)];
+    const int copy = (rank - group.first_rank) / place.stage.tp;
+    const Part part{instruction.microbatch, group.dp_rank * place.stage.copies + copy,
+                    place.takes_values(model_)};
+    if (place.stage.encoder_layers > 0) encoder_.push_back(part);
+    if (place.stage.llm_layers > 0) llm_.push_back({part.microbatch, group.dp_rank});
+  }
 }
 
 std::vector<SampleNeed> SampleNeeds::of(std::span<const Sample> batch, const Assignment& assignment) const {
@@ -48,11 +52,13 @@ std::vector<SampleNeed> SampleNeeds::of(std::span<const Sample> batch, const Ass
     const auto bin = static_cast<std::size_t>(part.microbatch) * plan_.llm.dp + part.dp_rank;
     for (const std::int32_t sample : bins[bin]) add(sample, SampleNeed::shape);
   }
+  const int copies = encoder_copies(plan_);
   for (const Part& part : encoder_) {
     for_each_piece(plan_, model_, batch, bins, part.microbatch, [&](const EncoderPiece& piece) {
-      // The copies of an encoder share the samples of their dp rank; each needs the shape of all of them.
-      if ((has_encoder_ranks(plan_.layout) ? piece.encoder_dp : piece.llm_dp) == part.dp_rank)
-        add(piece.sample, part.values.of(piece.second) ? SampleNeed::values : SampleNeed::shape);
+      const bool is_own = piece.encoder_dp == part.dp_rank;
+      // A copy must know the shapes of all samples that its dp rank's copies share.
+      if (!is_own && (copies == 1 || piece.encoder_dp / copies != part.dp_rank / copies)) return;
+      add(piece.sample, is_own && part.values.of(piece.second) ? SampleNeed::values : SampleNeed::shape);
     });
   }
   return needs;

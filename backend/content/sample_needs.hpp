@@ -10,6 +10,7 @@
 #include "backend/model/parameter_list.hpp"
 #include "core/model.hpp"
 #include "core/plan.hpp"
+#include "core/program.hpp"
 #include "core/sample.hpp"
 
 namespace dflop {
@@ -33,7 +34,9 @@ class SampleNeeds {
   std::vector<SampleNeed> of(std::span<const Sample> batch, const Assignment& assignment) const;
 
  private:
-  /// A Part is one microbatch of one dp rank of a module.
+  void add_rank(const Program& layout, const Group& group, int rank);
+
+  /// A Part is one microbatch of one dp rank of a module; for an encoder, of one EncoderPiece::encoder_dp.
   struct Part {
     int microbatch = 0;
     int dp_rank = 0;

@@ -187,24 +187,27 @@ inline EncoderShare share_encoder(const Plan& plan, const ModelSpec& model, std:
   return share;
 }
 
-/// Returns, for each LLM dp rank, the encoder work of microbatch `j` on the copy of the encoder with the
-/// largest weight; that copy is the slowest, as the weight is its FLOP.
+/// Returns, for each LLM dp rank, the largest of each count of work in microbatch `j` over its copies of the
+/// encoder. No copy takes longer or needs more memory than for this work.
 /// @pre the encoder has no separate ranks
-inline std::vector<Workload> heaviest_shares(const Plan& plan, const ModelSpec& model,
-                                             std::span<const Sample> batch, const SamplesOfBins& bins,
-                                             int j) {
+inline std::vector<Workload> largest_shares(const Plan& plan, const ModelSpec& model,
+                                            std::span<const Sample> batch, const SamplesOfBins& bins, int j) {
   const int copies = encoder_copies(plan);
-  std::vector<Workload> work(static_cast<std::size_t>(plan.llm.dp) * copies);
-  std::vector<double> weight(work.size(), 0.0);
+  std::vector<Workload> shares(static_cast<std::size_t>(plan.llm.dp) * copies);
   for_each_piece(plan, model, batch, bins, j, [&](const EncoderPiece& piece) {
-    const EncoderSequences one{1, piece.tokens, piece.attention_pairs, piece.second};
-    work[piece.encoder_dp] += one.work();
-    weight[piece.encoder_dp] += sequence_weight(model, one);
+    shares[piece.encoder_dp] += EncoderSequences{1, piece.tokens, piece.attention_pairs, piece.second}.work();
   });
-  std::vector<Workload> heaviest;
-  for (auto first = weight.begin(); first != weight.end(); first += copies)
-    heaviest.push_back(work[std::max_element(first, first + copies) - weight.begin()]);
-  return heaviest;
+  std::vector<Workload> largest(plan.llm.dp);
+  for (std::size_t e = 0; e < shares.size(); ++e) {
+    Workload& most = largest[e / copies];
+    most.sequences = std::max(most.sequences, shares[e].sequences);
+    most.tokens = std::max(most.tokens, shares[e].tokens);
+    most.attention_pairs = std::max(most.attention_pairs, shares[e].attention_pairs);
+    most.second.sequences = std::max(most.second.sequences, shares[e].second.sequences);
+    most.second.tokens = std::max(most.second.tokens, shares[e].second.tokens);
+    most.second.attention_pairs = std::max(most.second.attention_pairs, shares[e].second.attention_pairs);
+  }
+  return largest;
 }
 
 }  // namespace dflop

@@ -140,8 +140,8 @@ class Lowering {
   /// Sets the encoder's work to the work of one copy.
   void share_own_works() {
     for (int j = 0; j < plan_.microbatches; ++j) {
-      const std::vector<Workload> heaviest = heaviest_shares(plan_, model_, batch_, bins_, j);
-      for (int d = 0; d < plan_.llm.dp; ++d) program_.works[work_index(0, d, j)].encoder = heaviest[d];
+      const std::vector<Workload> largest = largest_shares(plan_, model_, batch_, bins_, j);
+      for (int d = 0; d < plan_.llm.dp; ++d) program_.works[work_index(0, d, j)].encoder = largest[d];
     }
   }
 

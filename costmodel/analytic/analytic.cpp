@@ -158,12 +158,13 @@ PassTimes AnalyticCostModel::encoder_times(const Processor& gpu, const Stage& st
       times.backward_input += tensor_all_reduce(gpu, stage, tokens, model_.connector.widths.front());
   }
   if (stage.copies > 1) {
-    // The copies gather their outputs after the forward, and the outputs' gradients before the backward.
+    // The copies gather their outputs after the forward. With sequence parallelism, the outputs' gradients
+    // arrive in parts that are gathered before the backward; otherwise the message's time includes that.
     const double rows = stage.connector ? connector_tokens(model_, work) : static_cast<double>(work.tokens);
     const double bytes = kBf16Bytes * rows * static_cast<double>(model_.sent_width());
     const Seconds gather = copies_gather_time(cluster_, stage.copies, bytes);
     times.forward += gather;
-    if (stage.is_trained()) times.backward_input += gather;
+    if (stage.is_trained() && stage.sequence_parallel) times.backward_input += gather;
   }
   return times;
 }

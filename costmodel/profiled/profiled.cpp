@@ -211,10 +211,10 @@ Seconds ProfiledCostModel::compute(Op op, const Stage& stage, const Work& work) 
   return time + gather_time(op, stage, work);
 }
 
-/// Returns the time in which the copies of an encoder in one tp group gather their outputs or, before a
-/// backward, the outputs' gradients. An all-gather is the second half of an all-reduce.
+/// Returns the time in which the copies of an encoder in one tp group gather their outputs. Live ranks
+/// receive gradients whole. An all-gather is the second half of an all-reduce.
 Seconds ProfiledCostModel::gather_time(Op op, const Stage& stage, const Work& work) const {
-  if (stage.copies == 1 || work.encoder.tokens == 0 || op == Op::backward_weight) return Seconds(0);
+  if (stage.copies == 1 || work.encoder.tokens == 0 || op != Op::forward) return Seconds(0);
   const ModelSpec& model = profile_.model;
   const std::int64_t rows = work.encoder.tokens / (stage.connector ? std::max(1, model.connector.merge) : 1);
   const std::int64_t values = stage.copies * rows * model.sent_width();

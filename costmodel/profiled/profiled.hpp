@@ -164,8 +164,8 @@ class ProfiledCostModel final : public SumCostModel {
   template <typename Visit>
   void for_each_encoder_attention(double layers, const Workload& work, const Visit& visit) const;
   /// Returns the time of a sum over `ranks` ranks. @throws what all_reduce() throws
-  Seconds gather_time(Op op, const Stage& stage, const Work& work) const;
   Seconds sum_time(int ranks, Bytes program_bytes) const;
+  Seconds gather_time(Op op, const Stage& stage, const Work& work) const;
   Seconds host_time(const Stage& stage, const Work& work) const;
   /// Returns how many parameters a rank of the stage holds, including the zeros of padded rows.
   double held_parameters(const Stage& stage) const;

@@ -463,6 +463,11 @@ class Rebuild {
       if (program_.collectives[c].groups.empty()) {
         refuse("spans.message", "expected collective numbers without gaps, found no collective {}", c);
       }
+      const Span& first = spans_[first_row[c]];
+      const bool has_shape =
+          first.stage >= 0 && first.stage < static_cast<std::int32_t>(program_.stages.size());
+      if (has_shape && program_.collectives[c].bytes != kNormBytes)
+        program_.collectives[c].copies = program_.stages[first.stage].copies;
       if (program_.collectives[c].bytes == kNormBytes) program_.collectives[c].sum = CollectiveSum::norm;
       costs_.collective.push_back(end[c] - start_[c]);
     }

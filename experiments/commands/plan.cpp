@@ -70,6 +70,13 @@ std::string layers_text(const std::vector<int>& layers) {
   return text;
 }
 
+/// Returns the recomputation of encoder and LLM, such as "none | full", or one if they have the same.
+std::string recomputation_text(const Plan& plan) {
+  const std::string llm(to_string(plan.recomputation));
+  const Recomputation encoder = recomputation_of(plan, true);
+  return encoder == plan.recomputation ? llm : std::string(to_string(encoder)) + " | " + llm;
+}
+
 /// Lists the plans, best first, with objective, bound, peak memory, the four shares of the mean iteration and
 /// the main loss against the best plan. Some plans have microbatches from other schedulers than lpt; only
 /// times with lpt are compared. Empty if the planner lists no plans.
@@ -93,7 +100,7 @@ Table plan_ranking(const PlanResult& result, bool fits_further) {
   for (std::size_t i = 0; i < result.best.size(); ++i) {
     const RankedPlan& p = result.best[i];
     const RankedPlan& best = result.best.front();
-    table.rows.push_back({i + 1, marked(p.plan, i > 0 || fits_further), to_string(p.plan.recomputation),
+    table.rows.push_back({i + 1, marked(p.plan, i > 0 || fits_further), recomputation_text(p.plan),
                           layers_text(p.plan.encoder.layers) + " | " + layers_text(p.plan.llm.layers),
                           p.scheduler, p.objective, p.lpt, result.bound ? Cell(p.bound) : Cell(),
                           p.peak_memory, p.shares.busy, p.shares.imbalance, p.shares.bubble,

@@ -245,7 +245,8 @@ void add_dp_option(Options& options, const ValueKind& kind) {
 }
 
 void add_encoder_dp_option(Options& options, const ValueKind& kind) {
-  options.add(OptionGroup::plan, {{"encoder-dp", kind, "replicas of an encoder on its own ranks"}});
+  options.add(OptionGroup::plan,
+              {{"encoder-dp", kind, "replicas of an encoder on its own ranks or in a colocated plan"}});
 }
 
 void add_microbatches_option(Options& options) {

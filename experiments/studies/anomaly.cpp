@@ -35,7 +35,7 @@ AnomalousCostModel::AnomalousCostModel(const CostModel& base, const Plan& plan, 
     if (bucket >= 0) shares[bucket] += 1 / count;
   }
   // mean_ is the work of an average microbatch of a global batch.
-  const int encoder_dp = has_encoder_ranks(plan.layout) ? plan.encoder.dp : plan.llm.dp;
+  const int encoder_dp = encoder_parts(plan);
   const auto part = [&](const Workload& work, int bins) {
     const double factor = plan.gbs / count / bins;
     const auto scaled = [&](std::int64_t n) {

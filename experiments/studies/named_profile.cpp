@@ -198,7 +198,7 @@ ProfileReach reach_of(const ProfiledCostModel& cost, const Plan& plan, const Mod
     };
     for (const Batch& batch : batches) {
       const Work total = total_work(batch);
-      const int encoder_dp = has_encoder_ranks(plan.layout) ? plan.encoder.dp : plan.llm.dp;
+      const int encoder_dp = encoder_parts(plan);
       ask({mean_part(total.encoder, std::int64_t{plan.microbatches} * encoder_dp),
            mean_part(total.llm, plan.bins())});
       const auto longest = std::ranges::max_element(batch, {}, &Sample::llm_tokens);

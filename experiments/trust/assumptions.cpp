@@ -82,11 +82,11 @@ std::vector<Part> parts_of_plan(const Plan& plan, const SearchOptions& search, b
   parts.push_back({fmt::format("recomputation {}", to_string(plan.recomputation)),
                    !search.recomputations.empty(), chooses_parts});
   if (plan.encoder_recomputation) {
-    parts.push_back(
-        {fmt::format("encoder recomputation {}", to_string(*plan.encoder_recomputation)), true, false});
+    parts.push_back({fmt::format("encoder recomputation {}", to_string(*plan.encoder_recomputation)), false,
+                     chooses_parts && search.recomputations.empty()});
   }
   if (plan.share_rule != ShareRule::cost)
-    parts.push_back({fmt::format("share rule {}", to_string(plan.share_rule)), true, false});
+    parts.push_back({fmt::format("share rule {}", to_string(plan.share_rule)), false, false});
   parts.push_back(
       {fmt::format("placement {}", to_string(plan.placement)), !search.placements.empty(), chooses_parts});
   parts.push_back({plan.gradient_bucket.count > 0

@@ -62,7 +62,10 @@ class MemoryCaps {
     const Plan& plan = request_.plan;
     llm_tokens_ = add_tokens("LLM tokens", &Sample::llm, false);
     encoder_tokens_ = add_tokens("encoder tokens", &Sample::encoder, shared_);
-    if (const int parts = shared_ ? plan.encoder.dp : encoder_copies(plan); shared_ || parts > 1) {
+    if (int parts = shared_ ? plan.encoder.dp : encoder_copies(plan); shared_ || parts > 1) {
+      // A part may exceed an equal one by the largest that is not divided: a sequence or, if samples are
+      // counted, all of the microbatch.
+      if (plan.share_rule == ShareRule::count) parts = 1;
       std::int64_t largest = 0;
       for (const Workload& one : sequences_) largest = std::max(largest, one.all_tokens());
       encoder_tokens_ = encoder_tokens_ / parts + static_cast<double>(largest);
@@ -265,8 +268,8 @@ Works works_of_llm_ranks(const Plan& plan, const ModelSpec& model, std::span<con
       }
     }
     if (!encodes || encoder_copies(plan) == 1) continue;
-    const std::vector<Workload> heaviest = heaviest_shares(plan, model, batch, bins, j);
-    for (int d = 0; d < plan.llm.dp; ++d) works[d][j].encoder = heaviest[d];
+    const std::vector<Workload> largest = largest_shares(plan, model, batch, bins, j);
+    for (int d = 0; d < plan.llm.dp; ++d) works[d][j].encoder = largest[d];
   }
   return works;
 }

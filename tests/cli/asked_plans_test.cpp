@@ -83,8 +83,7 @@ TEST(AskedPlans, AnEncoderOnTheLlmsRanksHasAGridOfItsOwn) {
   EXPECT_EQ(plan["recomputation"], "none");
   EXPECT_EQ(plan["encoder_recomputation"], "full");
   EXPECT_EQ(plan["share_rule"], "count");
-  EXPECT_NE(planned.out.find("encoder recomputation full, share rule count"), std::string::npos)
-      << planned.out;
+  EXPECT_NE(planned.out.find("share rule count"), std::string::npos) << planned.out;  // as asked for
   const RunResult scheduled = sandbox.run(
       "schedule --plan p.json --data traces/datasets/vision_mix.csv --modalities image --iterations 1 --out s.json");
   ASSERT_EQ(scheduled.exit_code, 0) << scheduled.err;

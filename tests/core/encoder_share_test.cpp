@@ -116,11 +116,24 @@ TEST(EncoderPieces, AreDividedOverTheCopiesInATpGroup) {
   for (const EncoderPiece& piece : pieces(plan, kFourTiles, bins, 0)) copies.push_back(piece.encoder_dp);
   EXPECT_EQ(copies, (std::vector<std::int32_t>{0, 1, 1, 3}));
   // So the slowest copy of dp rank 0 encodes two tiles of 16 tokens, the one of dp rank 1 a single tile.
-  const std::vector<Workload> heaviest = heaviest_shares(plan, tiny_model(), kFourTiles, bins, 0);
-  EXPECT_EQ(heaviest, (std::vector<Workload>{{2, 32, 512}, {1, 16, 256}}));
+  const std::vector<Workload> largest = largest_shares(plan, tiny_model(), kFourTiles, bins, 0);
+  EXPECT_EQ(largest, (std::vector<Workload>{{2, 32, 512}, {1, 16, 256}}));
   const Program program = lower(plan, tiny_model(), kFourTiles, {1, 2, {0, 0, 1}});
-  EXPECT_EQ(program.works.front().encoder, heaviest.front());
+  EXPECT_EQ(program.works.front().encoder, largest.front());
   EXPECT_EQ(program.stages.front().copies, 2);
+}
+
+// One copy gets a long sequence and the other many short ones, of which the tokens are more and the pairs
+// less: the work has the most of both.
+TEST(EncoderPieces, TheWorkOfCopiesHasTheMostOfEachCount) {
+  Plan plan = disaggregated_plan({1, 1, 2, {4}}, {2, 1, 1, {6}}, 1, 2);
+  plan.layout = Layout::colocated;
+  plan.order = OrderKind::three_phase;
+  plan.share_rule = ShareRule::count;
+  const Batch batch = {{"long", Modality::image, {{1, 64, 4096}}, 40, 50},
+                       {"short", Modality::image, {{10, 8, 64}}, 40, 50}};
+  EXPECT_EQ(largest_shares(plan, tiny_model(), batch, samples_of_bins(plan, {1, 1, {0, 0}}), 0),
+            (std::vector<Workload>{{10, 80, 4096}}));
 }
 
 TEST(EncoderPieces, AreDividedBySamplesOnRequest) {
@@ -214,12 +227,10 @@ TEST(EncoderPieces, SumToTheShareAndToTheWorksOfTheProgram) {
     const Program program = lower(c.plan, tiny_model(), c.batch, c.assignment);
     for (int j = 0; j < c.plan.microbatches; ++j) {
       EncoderShare sums;
-      std::vector<double> weights(c.plan.encoder.dp, 0.0);
       sums.work.resize(c.plan.encoder.dp);
       sums.output_tokens.resize(static_cast<std::size_t>(c.plan.encoder.dp) * c.plan.llm.dp);
       for (const EncoderPiece& piece : pieces(c.plan, c.batch, bins, j)) {
         sums.work[piece.encoder_dp] += {1, piece.tokens, piece.attention_pairs};
-        weights[piece.encoder_dp] += sequence_weight(tiny_model(), {1, piece.tokens, piece.attention_pairs});
         sums.output_tokens[static_cast<std::size_t>(piece.encoder_dp) * c.plan.llm.dp + piece.llm_dp] +=
             piece.output_end - piece.output_begin;
       }
@@ -227,15 +238,17 @@ TEST(EncoderPieces, SumToTheShareAndToTheWorksOfTheProgram) {
       EXPECT_EQ(share.work, sums.work);
       EXPECT_EQ(share.output_tokens, sums.output_tokens);
       // The works of encoder ranks come first; in other layouts the works of the LLM's ranks include the
-      // encoder's work, which is that of the copy with the largest weight.
+      // encoder's work, of which each count is the largest of any copy.
       const int dp = has_encoder_ranks(c.plan.layout) ? c.plan.encoder.dp : c.plan.llm.dp;
       const int copies = encoder_copies(c.plan);
       for (int d = 0; d < dp; ++d) {
-        int heaviest = d * copies;
-        for (int e = heaviest; e < (d + 1) * copies; ++e)
-          heaviest = weights[e] > weights[heaviest] ? e : heaviest;
-        EXPECT_EQ(program.works[static_cast<std::size_t>(d) * c.plan.microbatches + j].encoder,
-                  sums.work[heaviest]);
+        Workload largest;
+        for (int e = d * copies; e < (d + 1) * copies; ++e) {
+          largest.sequences = std::max(largest.sequences, sums.work[e].sequences);
+          largest.tokens = std::max(largest.tokens, sums.work[e].tokens);
+          largest.attention_pairs = std::max(largest.attention_pairs, sums.work[e].attention_pairs);
+        }
+        EXPECT_EQ(program.works[static_cast<std::size_t>(d) * c.plan.microbatches + j].encoder, largest);
       }
     }
   }

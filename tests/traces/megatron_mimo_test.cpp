@@ -21,6 +21,7 @@ Plan example() {
   plan.encoder = {1, 1, 2, {27}};
   plan.llm = {1, 2, 2, {17, 15}};
   plan.microbatches = 8;
+  plan.share_rule = ShareRule::count;
   return plan;
 }
 
@@ -139,6 +140,7 @@ TEST(MegatronMimo, ListsUnsupportedFeatures) {
       {"optimizer_states", [](Plan& p) { p.optimizer_states = OptimizerStates::bf16; }},
       {"frozen", [](Plan& p) { p.trained.encoder = false; }},
       {"samples of unlike encoder tokens", [](Plan& p) { p.encoder.dp = 4; }},
+      {"share_rule", [](Plan& p) { p.share_rule = ShareRule::cost; }},
   };
   for (const auto& change : changes) {
     Plan plan = example();
@@ -161,6 +163,9 @@ TEST(MegatronMimo, OmitsDifferencesWithoutEffect) {
   plan.placement = RankOrder::replica_major;
   EXPECT_EQ(unsaid_keys(plan), (std::vector<std::string>{"schedule", "padding"}));
   plan.encoder.dp = 8;
+  EXPECT_EQ(unsaid_keys(plan), (std::vector<std::string>{"schedule", "padding"}));
+  plan.encoder.dp = 1;  // all samples are on one rank
+  plan.share_rule = ShareRule::cost;
   EXPECT_EQ(unsaid_keys(plan), (std::vector<std::string>{"schedule", "padding"}));
 }
 

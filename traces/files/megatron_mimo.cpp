@@ -130,6 +130,11 @@ std::vector<std::string> unsaid_of(const Plan& plan) {
         "of a stage",
         to_string(plan.placement)));
   }
+  if (plan.share_rule != ShareRule::count && plan.encoder.dp > 1) {
+    unsaid.push_back(fmt::format(
+        "share_rule: the encoder's dp ranks get equally many samples (count) instead of equal FLOP ({})",
+        to_string(plan.share_rule)));
+  }
   if (plan.reshard != Reshard::direct || plan.encoder.tp > 1 || plan.llm.tp > 1) {
     unsaid.push_back(fmt::format(
         "reshard: the first tp rank of each encoder dp rank sends to the first of the LLM's, which "

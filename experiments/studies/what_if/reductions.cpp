@@ -40,7 +40,7 @@ std::map<int, StageReduction> reductions_of(const Program& program, const Cluste
   std::map<int, StageReduction> reductions;
   for (const auto& [index, stage] : stage_of) {
     const Collective& collective = program.collectives[index];
-    if (collective.groups.size() < 2 || collective.sum != CollectiveSum::gradients) continue;
+    if (collective.participants() < 2 || collective.sum != CollectiveSum::gradients) continue;
     StageReduction& reduction = reductions[stage];
     const ReductionTimes times = reduction_times(cluster, collective, program);
     ++reduction.count;
@@ -84,7 +84,7 @@ Table reduction_table(const Program& program, const ClusterSpec& cluster) {
   for (const auto& [stage, reduction] : reductions_of(program, cluster)) {
     const ReductionTimes& times = reduction.times;
     table.rows.push_back({static_cast<std::int64_t>(stage), reduction.count,
-                          static_cast<std::int64_t>(reduction.longest->groups.size()),
+                          static_cast<std::int64_t>(reduction.longest->participants()),
                           nodes_of(program, cluster, *reduction.longest), times.sum().count(),
                           times.latency.count(), times.intra_node.count(), times.inter_node.count(),
                           times.node_ring.count(), std::string(binding(times))});

@@ -40,7 +40,8 @@ struct SplitSearch {
       consider(largest_dp((gpus - std::clamp(pp, 1, most_pp()) * replica) / encoder_tp), pp);
     }
     const int below = largest_dp(static_cast<int>(encoder_gpus / encoder_tp));
-    const auto above = std::ranges::upper_bound(encoder_dps, below);
+    const auto above =
+        std::ranges::find_if(encoder_dps, [&](int dp) { return dp > below && is_aligned(dp); });
     for (const int dp : {below, above == encoder_dps.end() ? 0 : *above}) {
       consider(dp, (gpus - dp * encoder_tp) / replica);
     }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <set>
 #include <utility>
 
@@ -183,9 +184,13 @@ void SearchSpace::add_uniform(Layout layout) {
       shapes_.push_back({layout, llm, llm});
       continue;
     }
-    for (int tp = llm.tp; tp >= 1; --tp) {
+    std::set<int, std::greater<>> tps = {llm.tp};
+    if (tries_encoder_grids(request_)) tps.insert(1);
+    if (wish.tp) tps = {*wish.tp};
+    for (const int tp : tps) {
+      if (llm.tp % tp != 0) continue;
       const ModulePlan encoder{tp, 1, llm.ranks() / tp, {}};
-      if (llm.tp % tp != 0 || !wish.grants(encoder)) continue;
+      if (!wish.grants(encoder)) continue;
       if (llm.pp > 1 || tp < llm.tp) shapes_.push_back({layout, encoder, llm});  // otherwise it is uniform
     }
   }
@@ -287,7 +292,10 @@ std::vector<Plan> SearchSpace::variations(const Plan& plan) const {
     }
   }
   for (const Recomputation recomputation : recomputations()) {
-    if (recomputation != plan.recomputation) others.emplace_back(plan).recomputation = recomputation;
+    if (recomputation == plan.recomputation) continue;
+    Plan& other = others.emplace_back(plan);
+    other.recomputation = recomputation;
+    if (other.encoder_recomputation == recomputation) other.encoder_recomputation.reset();
   }
   if (plan.layout == Layout::uniform || !chooses_encoder_recomputation(request_)) return others;
   for (const Recomputation recomputation : recomputations()) {
@@ -299,7 +307,7 @@ std::vector<Plan> SearchSpace::variations(const Plan& plan) const {
 }
 
 std::optional<Plan> SearchSpace::cut(const Plan& plan, const StageFits& fits) const {
-  const int encoder_dp = has_encoder_ranks(plan.layout) ? plan.encoder.dp : plan.llm.dp;
+  const int encoder_dp = encoder_parts(plan);
   const Work mean{mean_part(total_.encoder, std::int64_t{plan.microbatches} * encoder_dp),
                   mean_part(total_.llm, plan.bins())};
   std::vector<std::vector<int>> sizes;
@@ -422,7 +430,10 @@ std::string SearchSpace::empty_reason() const {
 
 bool SearchSpace::allows(const Plan& plan) const {
   const SearchOptions& open = request_.search;
-  return has(plan.layout) && open.wish.grants(plan) && splits(plan.encoder.tp, plan.llm.tp) &&
+  const bool has_grid = plan.layout != Layout::colocated || open.wish.encoder.tp ||
+                        plan.encoder.tp == plan.llm.tp ||
+                        (plan.encoder.tp == 1 && tries_encoder_grids(request_));
+  return has_grid && has(plan.layout) && open.wish.grants(plan) && splits(plan.encoder.tp, plan.llm.tp) &&
          may_be(open.orders, plan.order) && fits(traits(plan.order), plan.layout) &&
          may_be(open.recomputations, plan.recomputation) && may_be(open.placements, plan.placement) &&
          may_be(open.gradient_buckets, plan.gradient_bucket) && plan.gbs == request_.gbs &&
