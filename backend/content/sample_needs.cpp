@@ -19,17 +19,19 @@ void keep_each_once(std::vector<Part>& parts) {
 SampleNeeds::SampleNeeds(const Plan& plan, const ModelSpec& model, std::span<const int> ranks)
     : plan_(plan), model_(model) {
   const Program layout = lower_without_work(plan, model);
+  const std::vector<StagePlace> places = stage_places(layout.stages);
   for (const Group& group : layout.groups) {
     for (const int rank : ranks) {
-      if (rank >= group.first_rank && rank < group.first_rank + group.ranks) add_rank(layout, group, rank);
+      if (rank >= group.first_rank && rank < group.first_rank + group.ranks)
+        add_rank(layout, places, group, rank);
     }
   }
   keep_each_once(encoder_);
   keep_each_once(llm_);
 }
 
-void SampleNeeds::add_rank(const Program& layout, const Group& group, int rank) {
-  const std::vector<StagePlace> places = stage_places(layout.stages);
+void SampleNeeds::add_rank(const Program& layout, const std::vector<StagePlace>& places, const Group& group,
+                           int rank) {
   for (const Instruction& instruction : layout.instructions_of(group)) {
     if (instruction.op != Op::forward) continue;
     const StagePlace& place = places[static_cast<std::size_t>(instruction.stage)];

@@ -34,7 +34,7 @@ class SampleNeeds {
   std::vector<SampleNeed> of(std::span<const Sample> batch, const Assignment& assignment) const;
 
  private:
-  void add_rank(const Program& layout, const Group& group, int rank);
+  void add_rank(const Program& layout, const std::vector<StagePlace>& places, const Group& group, int rank);
 
   /// A Part is one microbatch of one dp rank of a module; for an encoder, of one EncoderPiece::encoder_dp.
   struct Part {

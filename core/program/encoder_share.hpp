@@ -8,6 +8,7 @@
 
 #include "core/plan.hpp"
 #include "core/sample.hpp"
+#include "core/work_counts.hpp"
 
 namespace dflop {
 
@@ -193,20 +194,9 @@ inline EncoderShare share_encoder(const Plan& plan, const ModelSpec& model, std:
 inline std::vector<Workload> largest_shares(const Plan& plan, const ModelSpec& model,
                                             std::span<const Sample> batch, const SamplesOfBins& bins, int j) {
   const int copies = encoder_copies(plan);
-  std::vector<Workload> shares(static_cast<std::size_t>(plan.llm.dp) * copies);
-  for_each_piece(plan, model, batch, bins, j, [&](const EncoderPiece& piece) {
-    shares[piece.encoder_dp] += EncoderSequences{1, piece.tokens, piece.attention_pairs, piece.second}.work();
-  });
+  const std::vector<Workload> shares = share_encoder(plan, model, batch, bins, j).work;
   std::vector<Workload> largest(plan.llm.dp);
-  for (std::size_t e = 0; e < shares.size(); ++e) {
-    Workload& most = largest[e / copies];
-    most.sequences = std::max(most.sequences, shares[e].sequences);
-    most.tokens = std::max(most.tokens, shares[e].tokens);
-    most.attention_pairs = std::max(most.attention_pairs, shares[e].attention_pairs);
-    most.second.sequences = std::max(most.second.sequences, shares[e].second.sequences);
-    most.second.tokens = std::max(most.second.tokens, shares[e].second.tokens);
-    most.second.attention_pairs = std::max(most.second.attention_pairs, shares[e].second.attention_pairs);
-  }
+  for (int e = 0; e < encoder_parts(plan); ++e) largest[e / copies] = most(largest[e / copies], shares[e]);
   return largest;
 }
 

@@ -137,7 +137,7 @@ class Lowering {
     if (encoder_copies(plan_) > 1) share_own_works();
   }
 
-  /// Sets the encoder's work to the work of one copy.
+  /// Sets each count of the encoder's work to the largest of any copy.
   void share_own_works() {
     for (int j = 0; j < plan_.microbatches; ++j) {
       const std::vector<Workload> largest = largest_shares(plan_, model_, batch_, bins_, j);

@@ -463,12 +463,13 @@ class Rebuild {
       if (program_.collectives[c].groups.empty()) {
         refuse("spans.message", "expected collective numbers without gaps, found no collective {}", c);
       }
-      const Span& first = spans_[first_row[c]];
-      const bool has_shape =
-          first.stage >= 0 && first.stage < static_cast<std::int32_t>(program_.stages.size());
-      if (has_shape && program_.collectives[c].bytes != kNormBytes)
-        program_.collectives[c].copies = program_.stages[first.stage].copies;
-      if (program_.collectives[c].bytes == kNormBytes) program_.collectives[c].sum = CollectiveSum::norm;
+      Collective& collective = program_.collectives[c];
+      const auto stage = static_cast<std::size_t>(spans_[first_row[c]].stage);
+      if (collective.bytes == kNormBytes) {
+        collective.sum = CollectiveSum::norm;
+      } else if (stage < program_.stages.size()) {  // otherwise the recording has no shapes
+        collective.copies = program_.stages[stage].copies;
+      }
       costs_.collective.push_back(end[c] - start_[c]);
     }
   }

@@ -150,7 +150,7 @@ TEST(FillIntervals, OtherOrdersGetArrangedBins) {
 }
 
 // The dp ranks share the encoder: two encoder ranks for two LLM ranks. Each dp rank is ordered as if the
-// other had the same microbatches, so rank 0's order is that of a pipeline of its own, whatever rank 1 has.
+// other had the same microbatches, so rank 0 has the order of a pipeline of its own, whatever rank 1 has.
 TEST(FillIntervals, EveryDpRankIsOrderedByItself) {
   Random random(8);
   for (int round = 0; round < testing::rounds(100); ++round) {
@@ -245,7 +245,7 @@ TEST(InsertInOrder, InsertsAtTheBestPosition) {
   EXPECT_GE(best_orders, rounds / 3);
 }
 
-// The bins are those of the random scheduler, in another order.
+// The random scheduler makes the same bins, in another order.
 TEST(InsertInOrder, KeepsRandomBins) {
   Random random(3);
   const testing::RandomItems items(random, 40, false);

@@ -142,14 +142,18 @@ TEST(MimoPlanner, EstimatesByTheSlowestStage) {
 // State that fits only a few candidates rules out the others before any run.
 TEST(MimoPlanner, FitsTheMemory) {
   Random random(7);
+  int planned = 0;
   for (int round = 0; round < testing::rounds(5); ++round) {
     Case c(random, 1, 8, 8);
     c.cost.layer_bytes = 100;
     c.cluster.gpu.memory = Bytes{240};
     const PlanResult result = MimoPlanner().plan(c.request());
     if (!result.plan) continue;
+    ++planned;
+    EXPECT_EQ(result.plan->share_rule, ShareRule::count);
     EXPECT_LE(largest_model_state(c.request(), *result.plan), c.cluster.gpu.usable_memory());
   }
+  EXPECT_GT(planned, 0);
   Case none(random, 1, 8, 8);
   none.cost.layer_bytes = 100 * kGiB;
   const PlanResult result = MimoPlanner().plan(none.request());

@@ -219,19 +219,12 @@ double SearchBounds::total_of(const Stage& stage, std::int64_t bins, bool shared
   return std::max(total, together);
 }
 
-/// Returns a plan's stage with the recomputation that takes the least time of those that the search may
-/// choose for it. It chooses the encoder's apart from the LLM's if the encoder has stages of its own.
-Stage SearchBounds::fastest(Stage stage, Layout layout) const {
+/// Returns a plan's stage with another recomputation if the search may choose it for the stage: it chooses
+/// the encoder's apart from the LLM's if the encoder has stages of its own. `none` takes the least time,
+/// `full` the least memory.
+Stage SearchBounds::with_choice(Stage stage, Layout layout, Recomputation choice) const {
   if (stage.llm_layers == 0 && layout != Layout::uniform && chooses_encoder_recomputation(request_))
-    stage.recomputation = Recomputation::none;
-  return stage;
-}
-
-/// Returns a plan's stage with the recomputation that needs the least memory of those that the search may
-/// choose for it.
-Stage SearchBounds::smallest(Stage stage, Layout layout) const {
-  if (stage.llm_layers == 0 && layout != Layout::uniform && chooses_encoder_recomputation(request_))
-    stage.recomputation = Recomputation::full;
+    stage.recomputation = choice;
   return stage;
 }
 
@@ -265,7 +258,8 @@ double SearchBounds::whole_module(Kind kind, int tp, Recomputation recomputation
   const bool shared = kind == Kind::encoder;
   const auto [entry, is_new] = totals_.try_emplace({kind, tp, recomputation, share, shared ? 0 : bins}, 0.0);
   if (is_new) {
-    Stage stage = fastest(whole_stage(kind, tp, 1, recomputation), Layout::disaggregated);
+    Stage stage =
+        with_choice(whole_stage(kind, tp, 1, recomputation), Layout::disaggregated, Recomputation::none);
     stage.share = share;
     entry->second = std::min(total_of(stage, bins, shared, false), total_of(stage, bins, shared, true));
   }
@@ -285,7 +279,8 @@ double SearchBounds::cached_largest_chain(Kind kind, int tp, Recomputation recom
 void SearchBounds::set_whole_memory(PlanFloor& floor, Kind kind, const ModulePlan& module,
                                     Recomputation recomputation, int microbatches, int llm_dp,
                                     int held) const {
-  const Stage stage = smallest(whole_stage(kind, module.tp, module.dp, recomputation), Layout::disaggregated);
+  const Stage stage = with_choice(whole_stage(kind, module.tp, module.dp, recomputation),
+                                  Layout::disaggregated, Recomputation::full);
   Work work = divided(batch_.most_work, std::int64_t{microbatches} * module.dp);
   if (kind == Kind::llm) work.encoder = {};
   if (kind == Kind::encoder) work.llm = {};
@@ -383,7 +378,8 @@ class SearchBounds::PlanPrice {
     }
     const Stage& stage = stages_[s];
     const std::int64_t bins = std::int64_t{plan_.microbatches} * stage.dp;
-    busy_.push_back(bounds_.total_of(bounds_.fastest(stage, plan_.layout), bins, shared_encoder(s), split_) /
+    busy_.push_back(bounds_.total_of(bounds_.with_choice(stage, plan_.layout, Recomputation::none), bins,
+                                     shared_encoder(s), split_) /
                     stage.dp);
     expected_.push_back(shared_encoder(s) ? bounds_.total_of(stage, bins, false, split_) / stage.dp
                                           : busy_.back());
@@ -454,7 +450,7 @@ class SearchBounds::PlanPrice {
     std::vector<int> limits;
     const SearchBounds::FloorBatch& batch = bounds_.batch_;
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
-      const Stage stage = bounds_.smallest(stages_[ranks_[r].front()], plan_.layout);
+      const Stage stage = bounds_.with_choice(stages_[ranks_[r].front()], plan_.layout, Recomputation::full);
       const auto size = [&](const Work& work) { return cost_.activation(stage, work_of_stage(stage, work)); };
       const Bytes mean = size(divided(batch.least_work, std::int64_t{plan_.microbatches} * stage.dp));
       Bytes largest = size(batch.largest_of_each.front());
@@ -563,7 +559,7 @@ class SearchBounds::PlanPrice {
       Bytes state;
       Bytes live;
       for (const int s : ranks_[r]) {
-        const Stage stage = bounds_.smallest(stages_[s], plan_.layout);
+        const Stage stage = bounds_.with_choice(stages_[s], plan_.layout, Recomputation::full);
         state += cost_.model_state(stage).total();
         const bool has_llm = stage.llm_layers > 0;
         if (plan_.layout == Layout::colocated && !has_llm) continue;

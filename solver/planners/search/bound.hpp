@@ -137,8 +137,7 @@ class SearchBounds {
   double whole_module(Kind kind, int tp, Recomputation recomputation, double share, std::int64_t bins);
   void set_whole_memory(PlanFloor& floor, Kind kind, const ModulePlan& module, Recomputation recomputation,
                         int microbatches, int llm_dp, int held) const;
-  Stage fastest(Stage stage, Layout layout) const;
-  Stage smallest(Stage stage, Layout layout) const;
+  Stage with_choice(Stage stage, Layout layout, Recomputation choice) const;
   Stage whole_stage(Kind kind, int tp, int dp, Recomputation recomputation) const;
   Work held_work(const HardBatch& batch, const Stage& stage, int microbatches, int llm_dp, int held) const;
   Bytes surely_live(const Plan& plan, const Stage& stage, int held) const;

@@ -90,7 +90,7 @@ class SearchBounds::ChainPrice {
       const std::int64_t bins = std::int64_t{plan_.microbatches} * piece.dp;
       return bounds_.total_of(piece, bins, shared_encoder, split_) / piece.dp;
     };
-    known = total(bounds_.fastest(stage(first, last), plan_.layout));
+    known = total(bounds_.with_choice(stage(first, last), plan_.layout, Recomputation::none));
     const int boundary = chain_.encoder_layers;
     if (first < boundary && boundary < last)
       known = std::max({known, busy(first, boundary), busy(boundary, last)});
@@ -98,7 +98,7 @@ class SearchBounds::ChainPrice {
   }
 
   bool fits_memory(int piece, int first, int last) const {
-    const Stage of = bounds_.smallest(stage(first, last), plan_.layout);
+    const Stage of = bounds_.with_choice(stage(first, last), plan_.layout, Recomputation::full);
     const int held = traits(plan_.order).surely_held(shape_, first_rank_ + piece);
     return cost_.model_state(of).total() + bounds_.surely_live(plan_, of, held) <= usable_;
   }
